@@ -5,7 +5,6 @@
     flood   rate of keys that nobody watches, from one process to another at full speed, and the receiver's CPU time
     gap     time until a listening connection that no longer receives is noticed: heartbeat 1 s, timeout 1 s
     turn    the longest loop iteration when 100,000 waiting operations are checked after a gap, and all end
-    reads   calls of an awaited Source for 10,000 polls of a topic after one event
     fault   polls still parked although their key moved, after kill -9 of the server, twice
 
 Prints a line of JSON for each, round by round, then the targets, and medians with their ranges. The servers are private
@@ -69,12 +68,9 @@ def wake(server: Server, size: Size) -> Iterator[Line]:
         found = fleet.watch(size.events, size.seconds)
     line = {**percentiles("bus", found["remote"]), **percentiles("local", found["local"])}
     line["ratio"] = line["bus_p50_us"] / line["local_p50_us"]
-    ways = {"library": server.kind, "connections": "redis-connections" if server.kind == "redis" else None}
-    for way, bare in ways.items():
-        if bare is not None:
-            with Fleet(server, 2, size.polls, "buses.bare", bare=bare) as fleet:
-                alone = fleet.watch(size.events, size.seconds)
-            line |= percentiles(way, alone["remote"]) | {f"{way}_worker_share": alone["worker_share"]}
+    with Fleet(server, 2, size.polls, "buses.bare", bare=server.kind) as fleet:
+        alone = fleet.watch(size.events, size.seconds)
+    line |= percentiles("library", alone["remote"]) | {"library_worker_share": alone["worker_share"]}
     line["own_share_us"] = line["bus_p50_us"] - line["library_p50_us"]
     shares = {name: found[name] for name in ("worker_share", "server_share", "events_per_second")}
     yield {"what": "wake", "engine": server.kind, "form": found["form"], **line, **shares}
@@ -136,10 +132,6 @@ def turn(size: Size) -> Iterator[Line]:
         yield {"what": what, "engine": "", **alone("turn", {"waiters": size.waiters, "awaited": awaited})}
 
 
-def reads(size: Size) -> Iterator[Line]:
-    yield {"what": "reads", "engine": "", **alone("reads", {"polls": size.polls})}
-
-
 def alone(what: str, settings: Line) -> Line:
     """Measure in a process of its own."""
     found: Line = child(["-m", "buses.alone", what, json.dumps(settings)])
@@ -152,7 +144,6 @@ ON_SERVERS: dict[str, Callable[[Server, Size], Iterator[Line]]] = {
     "gap": gap,
     "fault": fault,
 }
-BY_THEMSELVES: dict[str, Callable[[Size], Iterator[Line]]] = {"turn": turn, "reads": reads}
 
 
 def measure(engines: Sequence[str], size: Size, chosen: Sequence[str], told: Printer) -> None:
@@ -162,15 +153,15 @@ def measure(engines: Sequence[str], size: Size, chosen: Sequence[str], told: Pri
             for what in filter(chosen.__contains__, ON_SERVERS):
                 with ENGINES[engine]() as server:
                     told.lines({"round": number, **line} for line in ON_SERVERS[what](server, size))
-        for what in filter(chosen.__contains__, BY_THEMSELVES):
-            told.lines({"round": number, **line} for line in BY_THEMSELVES[what](size))
+        if "turn" in chosen:
+            told.lines({"round": number, **line} for line in turn(size))
 
 
 def arguments() -> argparse.Namespace:
     parser = parser_of(__doc__, Size.rounds)
     parser.add_argument("--engine", choices=[*ENGINES, "both"], default="both")
     parser.add_argument(
-        "--only", choices=[*ON_SERVERS, *BY_THEMSELVES], action="append", help="only this measurement; may be repeated"
+        "--only", choices=[*ON_SERVERS, "turn"], action="append", help="only this measurement; may be repeated"
     )
     parser.add_argument("--batch", type=int, help="keys between two flushes of a flood; default: 4000")
     parser.add_argument("--ahead", type=int, help="batches published before earlier ones are acknowledged; default: 1")
@@ -184,7 +175,7 @@ def main() -> None:
     size = chosen(args, Size(), QUICK, SMOKE, "batch", "ahead")
     engines = installed(args.engine)
     with cores_awake(), printing("buses", args, *about(engines)) as told:
-        measure(engines, size, args.only or [*ON_SERVERS, *BY_THEMSELVES], told)
+        measure(engines, size, args.only or [*ON_SERVERS, "turn"], told)
 
 
 if __name__ == "__main__":

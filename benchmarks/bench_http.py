@@ -1,12 +1,10 @@
-"""python benchmarks/bench_http.py memory|rate|latency|herd|stop|hostile [COMPETITOR ...]: measure long polls over HTTP.
+"""python benchmarks/bench_http.py memory|rate|latency|stop [COMPETITOR ...]: measure long polls over HTTP.
 
     memory   bytes of the server's memory for each parked poll
     rate     polls parked, published to and answered per second, and the server's CPU time for each
     latency  time from posting an event until its poll is answered, with --polls parked on as many topics
     stop     time from SIGTERM until the last of --polls parked polls is answered, and until the server exits; ours
              only, because the others keep their polls waiting
-    hostile  growth of the server's memory after 20 hostile requests of each kind
-    herd     by wrk (a Debian package): --pairs connections poll one topic, to which events are published continuously
 
 Each server (peers/longpolls.py) is a process of its own, under uvicorn with httptools. The competitors take turns,
 --rounds times. Prints a line of JSON for each, then medians, and medians of the rounds' ratios. Client and server share
@@ -22,9 +20,6 @@ import gc
 import json
 import os
 import random
-import re
-import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -36,6 +31,8 @@ from statistics import median
 from typing import Any, cast
 
 import uvloop
+from buses.member import memory as memory_of
+from buses.member import more_files
 
 HERE = Path(__file__).resolve().parent
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -48,13 +45,6 @@ class Server:
         command = [sys.executable, str(HERE / "peers" / "longpolls.py"), competitor, loop, str(listener.fileno())]
         self.process = subprocess.Popen(command, pass_fds=[listener.fileno()])
         self.port = listener.getsockname()[1]
-
-    def memory(self) -> float:
-        """Bytes."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS"):
-                return int(line.split()[1]) * 1024.0
-        raise LookupError("VmRSS")
 
     def cpu(self) -> float:
         """CPU time in seconds, to 10 ms."""
@@ -124,9 +114,9 @@ async def memory(server: Server, args: argparse.Namespace) -> dict[str, float]:
     for _ in range(100):
         await first.ask("POST", "warm")
         await first.ask("GET", "warm")
-    before = server.memory()
+    before = memory_of(process=server.process.pid)
     parked = await park(server, args.polls)
-    return {"bytes_per_poll": (server.memory() - before) / len(parked)}
+    return {"bytes_per_poll": (memory_of(process=server.process.pid) - before) / len(parked)}
 
 
 async def rate(server: Server, args: argparse.Namespace) -> dict[str, float]:
@@ -211,86 +201,29 @@ async def stop(server: Server, args: argparse.Namespace) -> dict[str, float]:
     return {"answered_ms": answered * 1e3, "exit_ms": (time.monotonic() - start) * 1e3}
 
 
-HOSTILE: dict[str, Callable[[int], str]] = {
-    "If-None-Match of 20 MB": lambda i: f'GET /{i} HTTP/1.1\r\nIf-None-Match: "{str(i % 10) * 20_000_000}"\r\n',
-    "If-None-Match of many tags": lambda i: f"GET /{i} HTTP/1.1\r\nIf-None-Match: {'W/1, ' * 1_000_000}\r\n",
-    "Prefer of 20 MB": lambda i: f"GET /{i} HTTP/1.1\r\nPrefer: wait={str(i % 10) * 20_000_000}\r\n",
-    "wait of 60 kB in the query": lambda i: f"GET /{i}?wait={'9' * 60_000} HTTP/1.1\r\n",
-    "a version of its own each time": lambda i: f'GET /large HTTP/1.1\r\nIf-None-Match: "x{i}"\r\n',
-    "a topic of its own each time": lambda i: f"GET /large-{i} HTTP/1.1\r\n",
-}
-
-
-async def hostile(server: Server, args: argparse.Namespace) -> dict[str, float]:
-    (first,) = await connect(server.port, 1)
-    for _ in range(100):
-        await first.ask("GET", "warm")
-    before = server.memory()
-    grown = {}
-    for kind, head in HOSTILE.items():
-        for i in range(20):
-            with contextlib.suppress(OSError):  # some servers refuse it half-way
-                reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 25)
-                writer.write(head(i).encode() + b"Host: x\r\nConnection: close\r\n\r\n")
-                await reader.read()
-                writer.close()
-        grown[f"after {kind}, MB"] = (server.memory() - before) / 1e6
-    return grown
-
-
-async def herd(server: Server, args: argparse.Namespace) -> dict[str, float]:
-    (poster,) = await connect(server.port, 1)
-    await poster.ask("POST", "herd")  # its imports are done
-    url = f"http://127.0.0.1:{server.port}/herd"
-    options = ["-t1", f"-c{args.pairs}", f"-d{args.seconds:.0f}", "--latency", "-s", str(HERE / "polls.lua"), url]
-    wrk = await asyncio.create_subprocess_exec("wrk", *options, stdout=asyncio.subprocess.PIPE)
-    said, cpu, events = asyncio.create_task(wrk.communicate()), server.cpu(), 0
-    while not said.done():
-        await poster.ask("POST", "herd")
-        events += 1
-    text = said.result()[0].decode()
-    found = re.search(r"99%\s+([\d.]+)(us|ms|s)\n.*?(\d+) requests in", text, re.DOTALL)
-    assert found, text
-    assert "Non-2xx" not in text, text
-    polls = int(found[3])
-    return {
-        "polls_per_second": polls / args.seconds,
-        "polls_per_event": polls / events,
-        "p99_ms": float(found[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[found[2]],
-        "server_cpu_us_per_poll": (server.cpu() - cpu) / polls * 1e6,
-    }
-
-
 MEASURES: dict[str, Callable[[Server, argparse.Namespace], Coroutine[Any, Any, dict[str, float]]]] = {
     "memory": memory,
     "rate": rate,
     "latency": latency,
     "stop": stop,
-    "hostile": hostile,
-    "herd": herd,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measure", choices=MEASURES)
-    parser.add_argument("competitors", nargs="*", help="default: ours future event")
+    parser.add_argument("competitors", nargs="*", help="default: ours event")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="uvloop", help="the server's event loop")
     parser.add_argument("--polls", type=int, default=10_000, help="polls parked at once (memory, latency, stop)")
-    parser.add_argument(
-        "--pairs", type=int, default=64, help="pairs of a poller and a publisher (rate); pollers (herd)"
-    )
-    parser.add_argument("--seconds", type=float, default=5.0, help="duration (rate, latency, herd)")
+    parser.add_argument("--pairs", type=int, default=64, help="pairs of a poller and a publisher (rate)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration (rate, latency)")
     parser.add_argument("--events", type=int, default=1_000, help="events per second (latency)")
     args = parser.parse_args()
-    if args.measure == "herd" and shutil.which("wrk") is None:
-        parser.error("herd needs wrk: apt-get install wrk")
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    more_files()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
-    competitors = args.competitors or (["ours"] if args.measure == "stop" else ["ours", "future", "event"])
+    competitors = args.competitors or (["ours"] if args.measure == "stop" else ["ours", "event"])
     found: dict[str, list[dict[str, float]]] = {name: [] for name in competitors}
     for _ in range(args.rounds):
         for name in competitors:

@@ -13,8 +13,8 @@ from functools import cache
 from time import process_time
 
 import pyperf  # type: ignore[import-untyped]
+from buses.member import FORM
 
-import aiopurgatory
 from aiopurgatory import DelayedOperation, Purgatory
 
 BLOCK = 1_000
@@ -103,10 +103,9 @@ def main() -> None:
     runner = pyperf.Runner(add_cmdline_args=pass_on)
     runner.argparser.add_argument("--others", type=int, default=OTHERS)
     others = runner.parse_args().others
-    form = "compiled" if aiopurgatory.COMPILED else "interpreted"
 
     def bench(operation: str, design: str, *function: object) -> None:
-        metadata = {"operation": operation, "design": design, "pending": others, "form": form, "form_of_peers": form}
+        metadata = {"operation": operation, "design": design, "pending": others, "form": FORM}
         runner.bench_time_func(f"{design}, {operation}", *function, inner_loops=BLOCK, metadata=metadata)
 
     bench("call_later + cancel", "asyncio", call_later)

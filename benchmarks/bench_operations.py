@@ -21,14 +21,13 @@ from time import monotonic, process_time
 from typing import Any
 
 import uvloop
+from buses.member import FORM
 from peers.base import Peer
 from peers.events import EventPerKey, RayShape
 from peers.futures import FuturePerRequest
 from peers.old import Old
 from peers.ours import AwaitedSoon, Bare, Ours, OursAwaited, Plain
 from workload.driver import Turns
-
-import aiopurgatory
 
 Keys = tuple[Hashable, ...]
 Values = dict[str, float]
@@ -263,8 +262,7 @@ def main() -> None:
     args = parser.parse_args()
     measure = WHAT[args.what]
     values = uvloop.new_event_loop().run_until_complete(measure(Bench(args.competitor, args.scale)))
-    form = "compiled" if aiopurgatory.COMPILED else "interpreted"
-    labels = {"what": args.what, "title": measure.__doc__, "form": form, "python": platform.python_version()}
+    labels = {"what": args.what, "title": measure.__doc__, "form": FORM, "python": platform.python_version()}
     for series, value in values.items():
         print(json.dumps({**labels, "series": series, "value": value}), flush=True)
     os._exit(0)  # parked operations are not worth an orderly end

@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import platform
-import resource
 from array import array
 from contextlib import AsyncExitStack
 from importlib import import_module
@@ -22,6 +21,7 @@ from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
+from buses.member import FORM, memory
 from peers.base import Peer
 from workload.driver import Collector, Driver
 from workload.requests import as_requests
@@ -56,17 +56,8 @@ async def journal(observing: AsyncExitStack) -> aiopurgatory.Observer:
 OBSERVERS = {"metrics": metrics, "journal": journal}
 #: The rate of "as quick as it can": more than any competitor reaches.
 UNTHROTTLED = 5e6
-MB = 1 << 20
 
 Report = dict[str, Any]
-
-
-def memory(line: str) -> float:
-    """Return MB of memory, as the kernel counts them for this process."""
-    for found in Path("/proc/self/status").read_text().splitlines():
-        if found.startswith(line):
-            return int(found.split()[1]) / 1024
-    raise LookupError(line)
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -85,8 +76,8 @@ async def park_others(peer: Peer, number: int) -> None:
     await asyncio.sleep(0.1)
 
 
-def limit(args: argparse.Namespace) -> float:
-    """Set up the collector, and how much memory may be used. Returns: the MB that are."""
+def prepare(args: argparse.Namespace) -> float:
+    """Set up the collector. Returns: the bytes of memory that are used."""
     gc.collect()
     if args.gc == "freeze":
         gc.freeze()
@@ -95,10 +86,7 @@ def limit(args: argparse.Namespace) -> float:
     elif args.gc == "off":
         gc.disable()
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    if args.limit_mb:
-        data = int((memory("VmData") + args.limit_mb) * MB)
-        resource.setrlimit(resource.RLIMIT_DATA, (data, data))
-    return memory("VmRSS")
+    return memory()
 
 
 async def play(args: argparse.Namespace, requests: Any, arrivals: array[float]) -> Report:
@@ -113,7 +101,7 @@ async def play_to(peer: Peer, args: argparse.Namespace, requests: Any, arrivals:
     await peer.start()
     gc.freeze()  # the trace is the driver's
     await park_others(peer, args.others)
-    base = limit(args)
+    base = prepare(args)
     driver = Driver(peer, requests, arrivals, args.give_up * max(arrivals[-1], 0.5))
     collector = Collector()
     begin = process_time()
@@ -134,7 +122,7 @@ async def play_to(peer: Peer, args: argparse.Namespace, requests: Any, arrivals:
         "late_max_ms": late[-1] * 1e3 if late else 0.0,
         "longest_turn_ms": driver.longest_turn * 1e3,
         "peak_pending": driver.peak_pending - args.others,
-        "peak_mb": memory("VmHWM") - base,
+        "peak_mb": (memory("VmHWM") - base) / (1 << 20),
     }
     await peer.stop()
     return report
@@ -166,7 +154,6 @@ def main() -> None:
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="uvloop")
     parser.add_argument("--gc", choices=["default", "raised", "freeze", "off"], default="default")
     parser.add_argument("--others", type=int, default=0, help="requests parked beforehand, which nothing ends")
-    parser.add_argument("--limit-mb", type=float, help="memory in addition to the trace's (RLIMIT_DATA)")
     parser.add_argument("--give-up", type=float, default=1.5, help="stop after this multiple of the trace's length")
     args = parser.parse_args()
     loop = asyncio.new_event_loop()
@@ -177,8 +164,7 @@ def main() -> None:
         loop = uvloop.new_event_loop()
         versions["uvloop"] = version("uvloop")
     report = loop.run_until_complete(play(args, *load(args)))
-    form = "compiled" if aiopurgatory.COMPILED else "interpreted"
-    print(json.dumps({**report, "form": form, "versions": versions}), flush=True)
+    print(json.dumps({**report, "form": FORM, "versions": versions}), flush=True)
     os._exit(0)  # a million parked objects are not worth an orderly end
 
 

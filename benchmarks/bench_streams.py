@@ -10,8 +10,8 @@ and 25 x 20. Competitors:
 
 Measures the CPU us of the server process, user and system, for each event that a listener gets, producers included; the
 ms from before the append to the line at the listener; the server's memory for each idle listener; connections to Redis
-while all listen; and Redis commands for each append, those of scripts included. *apart*: the same, but another process
-appends. Prints a line of JSON for each, round by round, then the targets, and medians with their ranges.
+while all listen; and Redis commands for each append, those of scripts included. Prints a line of JSON for each, round
+by round, then the targets, and medians with their ranges.
 
 Listeners are a process of their own, which reads no more than lines: load_cpu_share must stay below one core. All share
 the machine with Redis. Both kinds of servers run on uvicorn with uvloop and httptools, with the collector as the README
@@ -77,26 +77,21 @@ class Admin:
         return sum(found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
 
 
-def measure_one(redis: Server | None, competitor: str, runs: int, each: int, size: Size, apart: bool) -> Line:
+def measure_one(redis: Server | None, competitor: str, runs: int, each: int, size: Size) -> Line:
     topics = [f"run-{number}" for number in range(runs)]
     config = {"competitor": competitor, "url": "" if redis is None else redis.url()}
     with ExitStack() as stack:
         server = stack.enter_context(started("streams.server", config))
         port = server.answer()
-        producer = server
-        if apart:
-            producer = stack.enter_context(started("streams.server", config))
-            producer.answer()
         load = stack.enter_context(started("streams.load", {"port": port}))
-        producer.ask("begin", ["warm"])
+        server.ask("begin", ["warm"])
         load.ask("listen", ["warm"], 20, competitor != "Queue")
-        producer.ask("rate", size.rate)
+        server.ask("rate", size.rate)
         time.sleep(size.settle)
-        producer.ask("rate", 0)
+        server.ask("rate", 0)
         load.ask("leave")
-        producer.ask("begin", topics)
-        for process in {server, producer}:
-            process.ask("calm")
+        server.ask("begin", topics)
+        server.ask("calm")
         without = server.ask("report")
         seconds = load.ask("listen", topics, each, competitor != "Queue")
         time.sleep(size.settle)
@@ -106,17 +101,17 @@ def measure_one(redis: Server | None, competitor: str, runs: int, each: int, siz
             "ms_to_connect_one": seconds / (runs * each) * 1e3,
         }
         admin = None if redis is None else Admin(redis.url())
-        if admin is not None and not apart:
+        if admin is not None:
             line["connections"] = admin.connections()
-        producer.ask("rate", size.rate)
+        server.ask("rate", size.rate)
         time.sleep(size.warm_up)
         load.ask("report")
         start, before, load_before, appended = time.monotonic(), server.ask("report"), 0.0, 0
-        load_before, appended = load.ask("report")["cpu"], producer.ask("report")["appended"]
+        load_before, appended = load.ask("report")["cpu"], server.ask("report")["appended"]
         commands = (admin.commands(), admin.scripts()) if admin is not None else (0, 0)
         time.sleep(size.seconds)
         after, found = server.ask("report"), load.ask("report")
-        elapsed, appended = time.monotonic() - start, producer.ask("report")["appended"] - appended
+        elapsed, appended = time.monotonic() - start, server.ask("report")["appended"] - appended
         if admin is not None:
             line["commands_per_append"] = (admin.commands() - commands[0]) / appended
             line["scripts_per_append"] = (admin.scripts() - commands[1]) / appended
@@ -139,23 +134,19 @@ def measure_one(redis: Server | None, competitor: str, runs: int, each: int, siz
     }
 
 
-def lines(size: Size, chosen: Sequence[str], producers: Sequence[str]) -> Iterator[Line]:
+def lines(size: Size, names: Sequence[str]) -> Iterator[Line]:
     for number in range(size.rounds):
         for runs, each in size.cases:
-            for where in producers:
-                names = [name for name in chosen if where == "here" or name in ON_REDIS]
-                for name in turns(names, number):
-                    with ENGINES["redis"]() if name in ON_REDIS else nullcontext() as redis:
-                        found = measure_one(redis, name, runs, each, size, where == "apart")
-                    what = f"{runs} x {each}" + ", apart" * (where == "apart")
-                    yield {"round": number, "what": what, "competitor": name, **found}
+            for name in turns(names, number):
+                with ENGINES["redis"]() if name in ON_REDIS else nullcontext() as redis:
+                    found = measure_one(redis, name, runs, each, size)
+                yield {"round": number, "what": f"{runs} x {each}", "competitor": name, **found}
 
 
 def arguments() -> argparse.Namespace:
     parser = parser_of(__doc__, Size.rounds)
     parser.add_argument("--only", choices=NAMES, action="append", help="only this competitor; may be repeated")
     parser.add_argument("--case", action="append", metavar="RxL", help="only these runs and listeners; may be repeated")
-    parser.add_argument("--producers", choices=["here", "apart", "both"], default="both", help="default: both")
     parser.add_argument("--seconds", type=float, help="duration of a measurement; default: 6")
     return parser.parse_args()
 
@@ -167,11 +158,10 @@ def main() -> None:
     if args.case:
         pairs = (case.split("x") for case in args.case)
         size = replace(size, cases=tuple((int(runs), int(listeners)) for runs, listeners in pairs))
-    producers = ["here", "apart"] if args.producers == "both" else [args.producers]
     engines = installed("redis")
     names = [name for name in args.only or NAMES if engines or name not in ON_REDIS]
     with cores_awake(), printing("streams", args, PACKAGES, about(engines)[1]) as told:
-        told.lines(lines(size, names, producers))
+        told.lines(lines(size, names))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
     cost    CPU ns to enter and leave `async with timeout(30)` around nothing. The loop iterates after every 1,000,
             where asyncio and uvloop drop cancelled timers
     traced  bytes of a timeout as its block waits, by tracemalloc: the difference between 10,000 tasks with and without
-    rss     the same, by the memory of the process
 
-Competitors are asyncio's own, and those of async-timeout and anyio, if installed. With --compiled, both forms of ours
+Competitors are asyncio's own, and anyio's, if installed. With --compiled, both forms of ours
 are measured, otherwise the one on the path. Prints a line of JSON for each, round by round, then the targets, and
 medians with their ranges. Each figure comes from a process of its own, in turns, so the ratios compare runs side by
 side. A cost is the median of 100 batches.
@@ -25,7 +24,7 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from buses.member import FORM, calm_the_collector, loop_factory, memory
+from buses.member import FORM, calm_the_collector, loop_factory
 from rounds import child, chosen, parser_of, printing, turns
 from tables.machine import Printer
 
@@ -34,7 +33,7 @@ from aiopurgatory import Purgatory
 Line = dict[str, Any]
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"
-PACKAGES = ["aiopurgatory", "uvloop", "anyio", "async-timeout"]
+PACKAGES = ["aiopurgatory", "uvloop", "anyio"]
 SECONDS = 30.0
 BLOCK = 1_000
 
@@ -72,22 +71,6 @@ class OfAsyncio:
             await event
 
 
-class AsyncTimeout:
-    def __init__(self) -> None:
-        from async_timeout import timeout
-
-        self.timeout = timeout
-
-    async def enter(self, purgatory: Purgatory) -> None:
-        for _ in range(BLOCK):
-            async with self.timeout(SECONDS):
-                pass
-
-    async def wait(self, purgatory: Purgatory, event: asyncio.Future[None]) -> None:
-        async with self.timeout(SECONDS):
-            await event
-
-
 class Anyio:
     def __init__(self) -> None:
         from anyio import fail_after
@@ -119,7 +102,6 @@ COMPETITORS: dict[str, Callable[[], Any]] = {
     "without": Without,
     "ours": Ours,
     "asyncio": OfAsyncio,
-    "async-timeout": AsyncTimeout,
     "anyio": Anyio,
 }
 
@@ -144,35 +126,24 @@ async def cost(competitor: Any, size: Size) -> float:
 
 async def traced(competitor: Any, size: Size) -> float:
     """Bytes for each task, with all that it holds."""
-    tracemalloc.start()
-    try:
-        return await bytes_for_each(competitor, size, lambda: tracemalloc.get_traced_memory()[0])
-    finally:
-        tracemalloc.stop()
-
-
-async def rss(competitor: Any, size: Size) -> float:
-    """The same, of the process."""
-    return await bytes_for_each(competitor, size, memory)
-
-
-async def bytes_for_each(competitor: Any, size: Size, memory: Callable[[], int]) -> float:
     async with Purgatory() as purgatory:
         event = asyncio.get_running_loop().create_future()
+        tracemalloc.start()
         first = asyncio.create_task(competitor.wait(purgatory, event))
         await asyncio.sleep(0.01)
         gc.collect()
-        before = memory()
+        before, _ = tracemalloc.get_traced_memory()
         tasks = [asyncio.create_task(competitor.wait(purgatory, event)) for _ in range(size.parked)]
         await asyncio.sleep(0.01)
         gc.collect()
-        grown = memory() - before
+        grown = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
         event.set_result(None)
         await asyncio.gather(first, *tasks)
     return grown / size.parked
 
 
-MEASURES: dict[str, Callable[[Any, Size], Coroutine[Any, Any, float]]] = {"cost": cost, "traced": traced, "rss": rss}
+MEASURES: dict[str, Callable[[Any, Size], Coroutine[Any, Any, float]]] = {"cost": cost, "traced": traced}
 
 
 def measured_here(what: str, competitor: str, loop: str, size: Size) -> Line:
@@ -190,8 +161,7 @@ def apart(library: Path | None, what: str, competitor: str, loop: str, size: Siz
 
 
 def measure(size: Size, libraries: Sequence[Path | None], told: Printer) -> None:
-    modules = {"async-timeout": "async_timeout", "anyio": "anyio"}
-    names = [name for name in COMPETITORS if name not in modules or find_spec(modules[name])]
+    names = [name for name in COMPETITORS if name != "anyio" or find_spec(name)]
     for number in range(size.rounds):
         for library in libraries:
             for loop in filter(find_spec, size.loops):

@@ -1,16 +1,16 @@
-"""python benchmarks/bench_timers.py -o timers.json: measure the timers with pyperf, in CPU time.
+"""python benchmarks/bench_timers.py -o timers.json: measure our timer and the loops' own with pyperf, in CPU time.
 
-Set PYTHONPATH=build/compiled to measure our compiled form. To compile the others, too, copy this folder, compile the
-copy (mypyc --strict peers/timers*.py) and run it.
+Set PYTHONPATH=build/compiled to measure our compiled form.
 
 add + cancel: others are pending with timeouts of 30 to 60 s. For the loops' own timers this is call_later() and
 cancel(), with a loop iteration after every 1,000, in which asyncio and uvloop drop cancelled timers.
 add + expire: each operation adds a timer with a timeout of 0 to 60 s, and moves time on until one expires on average.
 Time is virtual. asyncio gets a loop on a virtual clock, with an iteration for every 100; uvloop cannot have one and is
-left out. asyncio runs each callback in its context; the others call a function.
+left out. asyncio runs each callback in its context; ours calls a function.
 
-Every value includes a design's occasional work: it covers as many operations as lie between two rebuilds of a heap (add
-+ cancel), or between two cascades of our coarsest buckets (8 s, add + expire). That takes long with many pending.
+Every value includes a design's occasional work: it covers as many operations as lie between two rebuilds of asyncio's
+heap (add + cancel), or between two cascades of our coarsest buckets (8 s, add + expire). That takes long with many
+pending.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from collections.abc import Callable
 from functools import cache
 from math import sqrt
 from time import process_time
-from typing import Any
 
 import pyperf  # type: ignore[import-untyped]
-from peers.timers import DESIGNS, Ours, TimerDesign, form_of_peers
+from buses.member import FORM, loop_factory
 
-import aiopurgatory
+from aiopurgatory.timer import Timer, TimerTask
 
 BLOCK = 1_000
 TURN = 100  # operations of add + expire between two turns of a loop
@@ -37,7 +36,7 @@ SECOND = 1_000_000_000
 LONGEST = 60.0
 CASCADE = 8.0  # seconds between two cascades of our coarsest buckets, if timeouts are below 160 s
 LATER = 3_600.0  # none of the loops' own timers may come due while others are measured; a heap is the same then
-LOOPS = ["asyncio", "uvloop"]
+DESIGNS = ["ours", "asyncio", "uvloop"]
 PENDING = "1000,10000,100000,1000000,5000000"
 
 Measured = Callable[[int, str, int, int], float]  # loops, design, pending, blocks per loop; returns seconds
@@ -59,22 +58,13 @@ def turn(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
 
 
-def new_loop(name: str) -> asyncio.AbstractEventLoop:
-    if name == "asyncio":
-        return asyncio.new_event_loop()
-    import uvloop
-
-    return uvloop.new_event_loop()
-
-
-def new_design(name: str) -> TimerDesign:
-    design = DESIGNS[name]()
-    return design.timer if isinstance(design, Ours) else design  # type: ignore[return-value]
-
-
 def remaining() -> float:
     """Draw the rest of a timeout in a steady state: timeouts are uniform up to LONGEST."""
     return LONGEST * (1 - sqrt(1 - random.random()))
+
+
+def distant() -> TimerTask:
+    return TimerTask(random.randrange(30 * SECOND, 60 * SECOND))
 
 
 def settled() -> None:
@@ -88,20 +78,20 @@ def settled() -> None:
 
 
 @cache
-def waiting_design(name: str, pending: int) -> tuple[TimerDesign, list[Any]]:
+def waiting_timer(pending: int) -> tuple[Timer, list[TimerTask]]:
     gc.disable()
-    make, design = DESIGNS[name]().make, new_design(name)
+    timer = Timer(SECOND // 1_000, 20)
     for _ in range(pending):
-        design.add(make(random.randrange(30 * SECOND, 60 * SECOND)))
-    items = [make(random.randrange(30 * SECOND, 60 * SECOND)) for _ in range(BLOCK)]
+        timer.add(distant())
+    tasks = [distant() for _ in range(BLOCK)]
     settled()
-    return design, items
+    return timer, tasks
 
 
 @cache
 def waiting_loop(name: str, pending: int) -> tuple[asyncio.AbstractEventLoop, list[float]]:
     gc.disable()
-    loop = new_loop(name)
+    loop = loop_factory(name)()
     for _ in range(pending):
         loop.call_later(LATER + random.uniform(30, 60), ignore, None)
     delays = [LATER + random.uniform(30, 60) for _ in range(BLOCK)]
@@ -111,13 +101,13 @@ def waiting_loop(name: str, pending: int) -> tuple[asyncio.AbstractEventLoop, li
 
 
 @cache
-def steady_design(name: str, pending: int) -> TimerDesign:
+def steady_timer(pending: int) -> Timer:
     gc.disable()
-    make, design = DESIGNS[name]().make, new_design(name)
+    timer = Timer(SECOND // 1_000, 20)
     for _ in range(pending):
-        design.add(make(1 + round(remaining() * SECOND)))
+        timer.add(TimerTask(1 + round(remaining() * SECOND)))
     settled()
-    return design
+    return timer
 
 
 @cache
@@ -131,17 +121,17 @@ def steady_loop(pending: int) -> VirtualLoop:
     return loop
 
 
-clocks: dict[tuple[str, int], int] = {}
+clocks: dict[int, int] = {}
 
 
-def cancel_in_design(loops: int, name: str, pending: int, blocks: int) -> float:
-    design, items = waiting_design(name, pending)
-    add, cancel = design.add, design.cancel
+def cancel_in_timer(loops: int, name: str, pending: int, blocks: int) -> float:
+    timer, tasks = waiting_timer(pending)
+    add, cancel = timer.add, timer.cancel
     begin = process_time()
     for _ in range(loops * blocks):
-        for item in items:
-            add(item)
-            cancel(item)
+        for task in tasks:
+            add(task)
+            cancel(task)
     return process_time() - begin
 
 
@@ -156,21 +146,21 @@ def cancel_in_loop(loops: int, name: str, pending: int, blocks: int) -> float:
     return process_time() - begin
 
 
-def expire_in_design(loops: int, name: str, pending: int, blocks: int) -> float:
-    design = steady_design(name, pending)
-    make, add, advance = DESIGNS[name]().make, design.add, design.advance
+def expire_in_timer(loops: int, name: str, pending: int, blocks: int) -> float:
+    timer = steady_timer(pending)
+    add, advance = timer.add, timer.advance
     step = round(LONGEST / 2 * SECOND / pending)
-    now = clocks.get((name, pending), 0)
+    now = clocks.get(pending, 0)
     spent = 0.0
     for _ in range(loops * blocks):
-        items = [make(now + i * step + random.randrange(round(LONGEST * SECOND)) + 1) for i in range(BLOCK)]
+        tasks = [TimerTask(now + i * step + random.randrange(round(LONGEST * SECOND)) + 1) for i in range(BLOCK)]
         begin = process_time()
-        for item in items:
-            add(item)
+        for task in tasks:
+            add(task)
             now += step
             advance(now, ignore)
         spent += process_time() - begin
-    clocks[name, pending] = now
+    clocks[pending] = now
     return spent
 
 
@@ -191,7 +181,7 @@ def expire_in_loop(loops: int, name: str, pending: int, blocks: int) -> float:
 
 
 def blocks_between_rebuilds(name: str, pending: int) -> int:
-    return pending // BLOCK + 1 if name in ("heap", "asyncio") else 100
+    return pending // BLOCK + 1 if name == "asyncio" else 100
 
 
 def blocks_between_cascades(pending: int) -> int:
@@ -199,22 +189,15 @@ def blocks_between_cascades(pending: int) -> int:
 
 
 def measure(runner: pyperf.Runner, name: str, pending: int) -> None:
-    looping = name in LOOPS
-    cancelling = cancel_in_loop if looping else cancel_in_design
+    cancelling = cancel_in_timer if name == "ours" else cancel_in_loop
     bench(runner, "add + cancel", cancelling, name, pending, blocks_between_rebuilds(name, pending))
     if name != "uvloop":
-        expiring = expire_in_loop if looping else expire_in_design
+        expiring = expire_in_timer if name == "ours" else expire_in_loop
         bench(runner, "add + expire", expiring, name, pending, blocks_between_cascades(pending))
 
 
 def bench(runner: pyperf.Runner, operation: str, function: Measured, name: str, pending: int, blocks: int) -> None:
-    metadata = {
-        "operation": operation,
-        "design": name,
-        "pending": pending,
-        "form": "compiled" if aiopurgatory.COMPILED else "interpreted",
-        "form_of_peers": form_of_peers(),
-    }
+    metadata = {"operation": operation, "design": name, "pending": pending, "form": FORM}
     title = f"{operation}, {name}, {pending} pending"
     arguments = (name, pending, blocks)
     runner.bench_time_func(title, function, *arguments, inner_loops=blocks * BLOCK, metadata=metadata)
@@ -227,12 +210,8 @@ def pass_on(command: list[str], args: argparse.Namespace) -> None:
 
 def main() -> None:
     runner = pyperf.Runner(add_cmdline_args=pass_on)
-    runner.argparser.add_argument(
-        "--pending", default=PENDING, help="numbers of other timers pending, separated by commas"
-    )
-    runner.argparser.add_argument(
-        "--designs", default=",".join([*DESIGNS, *LOOPS]), help="designs, separated by commas"
-    )
+    runner.argparser.add_argument("--pending", default=PENDING, help="numbers of other timers, separated by commas")
+    runner.argparser.add_argument("--designs", default=",".join(DESIGNS), help="designs, separated by commas")
     args = runner.parse_args()
     for name in args.designs.split(","):
         for pending in args.pending.split(","):

@@ -1,4 +1,4 @@
-"""List the jobs of a run: one process each, in three sizes."""
+"""List the jobs of a run: one process each, in two sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ class Job:
     form: str = "compiled"
     rated: bool = False  # asks for a rate that may be too much
     always: bool = False  # even when lower rates were too much
-    may_die: bool = False
     on_pyperf: bool = False
 
 
@@ -31,15 +30,8 @@ class Size:
     #: Seconds that a trace lasts, and its maximum number of requests.
     seconds: float
     requests: int
-    #: After so many consecutive rates that are too high, higher ones are left out.
-    patience: int
-    #: Memory limits of the competitors, in MB.
-    limits: tuple[int, ...]
-    #: Others pending: for the timers that all know, and for the rest.
+    #: Other timers pending.
     pending: tuple[int, ...]
-    pending_of_others: tuple[int, ...]
-    #: Timers in the longest stall.
-    stalls: int
     #: Divides the sizes of the operations.
     scale: int
 
@@ -49,57 +41,33 @@ NORMAL = Size(
     rates=(20_000, 60_000, 120_000, 200_000, inf),
     seconds=0.5,
     requests=100_000,
-    patience=1,
-    limits=(200,),
     pending=(1_000, 1_000_000),
-    pending_of_others=(100_000,),
-    stalls=300_000,
     scale=10,
-)
-FULL = Size(
-    workloads=("few", "many"),
-    rates=(1e4, 2e4, 4e4, 6e4, 8e4, 105e3, 120e3, 150e3, 2e5, 25e4, 3e5, 4e5, inf),
-    seconds=2,
-    requests=1_000_000,
-    patience=2,
-    limits=(200, 100, 50),
-    pending=(1_000, 10_000, 100_000, 1_000_000, 5_000_000),
-    pending_of_others=(1_000, 10_000, 100_000, 1_000_000, 5_000_000),
-    stalls=1_000_000,
-    scale=1,
 )
 SMOKE = Size(
     workloads=("many",),
     rates=(5_000,),
     seconds=0.2,
     requests=1_000,
-    patience=1,
-    limits=(200,),
     pending=(1_000,),
-    pending_of_others=(1_000,),
-    stalls=1_000,
     scale=100,
 )
 
-SIZES = {"normal": NORMAL, "full": FULL, "smoke": SMOKE}
+SIZES = {"normal": NORMAL, "smoke": SMOKE}
 
 #: label, arguments, form: the competitors that park requests.
 COMPETITORS = [
     ("ours", ["--competitor", "ours"], "compiled"),
     ("ours, purge 1000", ["--competitor", "ours", "--set", "purge_interval=1000"], "compiled"),
     ("ours, interpreted", ["--competitor", "ours"], "interpreted"),
-    ("ours, interpreted, purge 1000", ["--competitor", "ours", "--set", "purge_interval=1000"], "interpreted"),
     ("ours, awaited", ["--competitor", "awaited"], "compiled"),
     ("old purgatory, purge 1000", ["--competitor", "old"], "compiled"),
     ("old purgatory, purge 10000", ["--competitor", "old", "--set", "purge_interval=10000"], "compiled"),
-    ("old purgatory, purge 1000, interpreted", ["--competitor", "old"], "interpreted"),
     ("Future + asyncio.timeout, asyncio", ["--competitor", "futures", "--loop", "asyncio"], "compiled"),
     ("Future + asyncio.timeout, uvloop", ["--competitor", "futures"], "compiled"),
     ("Event per key + wait_for", ["--competitor", "events"], "compiled"),
     ("Ray Serve's shape", ["--competitor", "ray"], "compiled"),
 ]
-#: Left out of the short run.
-EXTRA = ["ours, interpreted, purge 1000", "old purgatory, purge 1000, interpreted"]
 #: Workloads beside the seed's two: its name, arguments, and competitors.
 CROWDED = (
     "few, 100,000 others parked",
@@ -112,15 +80,6 @@ CROWDED = (
         "Future + asyncio.timeout, uvloop",
     ],
 )
-SURVIVORS = [
-    "ours",
-    "ours, purge 1000",
-    "ours, awaited",
-    "old purgatory, purge 1000",
-    "old purgatory, purge 10000",
-    "Future + asyncio.timeout, uvloop",
-    "Ray Serve's shape",
-]
 SETTINGS = [
     ("as it comes", []),
     ("purge_interval 1000", ["--set", "purge_interval=1000"]),
@@ -143,10 +102,8 @@ COLLECTORS = [
 ]
 TABLES = [
     "requests",
-    "survivors",
     "ablations",
     "timers",
-    "precision",
     "operations",
     "micro",
     "buses",
@@ -159,18 +116,8 @@ TABLES = [
 def series(size: Size) -> Iterator[list[Job]]:
     """Lists of jobs that depend on each other; only those of one list must run in order."""
     yield from requests(size)
-    yield from survivors(size)
     yield from ablations(size)
     yield from timers(size)
-    yield [
-        Job(
-            "precision",
-            "all designs",
-            {},
-            "bench_precision.py",
-            ("--timers", str(size.stalls), *(["--quick"] * (size is SMOKE))),
-        )
-    ]
     yield from operations(size)
     told = (
         "--timeout",
@@ -193,8 +140,7 @@ def series(size: Size) -> Iterator[list[Job]]:
 
 def once(size: Size) -> tuple[str, ...]:
     """Options of scripts that have rounds and sizes of their own."""
-    short = {SMOKE.scale: ["--smoke"], NORMAL.scale: ["--quick"]}.get(size.scale, [])
-    return ("--lines", "--rounds", "1", *short)
+    return ("--lines", "--rounds", "1", "--smoke" if size is SMOKE else "--quick")
 
 
 def requests(size: Size) -> Iterator[list[Job]]:
@@ -202,7 +148,7 @@ def requests(size: Size) -> Iterator[list[Job]]:
     workloads = [(name, ["--workload", name], everybody) for name in size.workloads]
     for workload, told, whose in workloads if size is SMOKE else [*workloads, CROWDED]:
         for label, arguments, form in COMPETITORS:
-            if label in whose and (size is not NORMAL or label not in EXTRA):
+            if label in whose:
                 yield [point(size, label, workload, [*arguments, *told], form, rate) for rate in size.rates]
 
 
@@ -213,26 +159,6 @@ def point(size: Size, label: str, workload: str, arguments: list[str], form: str
     labels = {"competitor": label, "workload": workload, "rate": rate if throttled else None}
     title = f"{label}, {workload}"
     return Job("requests", title, labels, "bench_requests.py", told, form, rated=throttled, always=not throttled)
-
-
-def survivors(size: Size) -> Iterator[list[Job]]:
-    """Jobs at a rate too high for most, with as little memory as the JVM of Kafka's benchmark had, and with less."""
-    known = {label: (arguments, form) for label, arguments, form in COMPETITORS}
-    for label, limit in product(SURVIVORS, size.limits):
-        arguments, form = known[label]
-        told = (
-            *arguments,
-            "--workload",
-            "many",
-            "--rate",
-            "105000",
-            "--count",
-            str(min(size.requests, 200_000)),
-            "--limit-mb",
-            str(limit),
-        )
-        labels = {"competitor": label, "limit_mb": limit}
-        yield [Job("survivors", f"{label}, {limit} MB", labels, "bench_requests.py", told, form, may_die=True)]
 
 
 def ablations(size: Size) -> Iterator[list[Job]]:
@@ -250,27 +176,14 @@ def ablations(size: Size) -> Iterator[list[Job]]:
 
 
 def timers(size: Size) -> Iterator[list[Job]]:
-    for design in ("heap", "hashed", "linux", "ours", "asyncio", "uvloop"):
-        pending = size.pending if design in ("ours", "asyncio", "uvloop") else size.pending_of_others
-        yield from ([timer(size, design, number, "compiled")] for number in pending)
-        if design not in ("asyncio", "uvloop"):
-            yield [timer(size, design, min(100_000, size.pending_of_others[-1]), "interpreted")]
+    for design in ("ours", "asyncio", "uvloop"):
+        yield from ([timer(size, design, number, "compiled")] for number in size.pending)
+    yield [timer(size, "ours", min(100_000, size.pending[-1]), "interpreted")]
 
 
 def timer(size: Size, design: str, pending: int, form: str) -> Job:
     loops = 1 if size is SMOKE else max(1, 10_000 // pending)
-    told = (
-        "--designs",
-        design,
-        "--pending",
-        str(pending),
-        "--timeout",
-        "900",
-        "-p1",
-        "-n1",
-        "-w1",
-        f"-l{loops}",
-    )
+    told = ("--designs", design, "--pending", str(pending), "--timeout", "900", "-p1", "-n1", "-w1", f"-l{loops}")
     return Job("timers", f"{design}, {pending:,}, {form}", {}, "bench_timers.py", told, form, on_pyperf=True)
 
 

@@ -1,7 +1,7 @@
 """python benchmarks/run.py --compiled build/compiled --peers build/peers: run every measurement, several times.
 
 Each measurement is a process of its own. They take turns, round by round. Their output becomes results.jsonl, with a
-line per measurement and round, and from it RESULTS.md and the plots. Choose with --only, --full and --smoke.
+line per measurement and round, and from it RESULTS.md. Choose with --only and --smoke.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyperf  # type: ignore[import-untyped]
 from jobs import Job
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from tables import plots, sections
+from tables import sections
 from tables.machine import machine
 from tables.results import is_sustained, read
 
@@ -46,7 +46,7 @@ class Bench:
     size: str
 
     def run(self, job: Job, number: int) -> list[Line]:
-        """Return the lines that *job* printed, or one that says ``died``."""
+        """Return the lines that *job* printed."""
         scripts, library = (self.peers, self.compiled) if job.form == "compiled" else (HERE, SOURCES)
         command = [sys.executable, str(scripts / job.script), *job.arguments]
         if job.on_pyperf:
@@ -54,11 +54,10 @@ class Bench:
         # numpy would keep a core busy with threads that have nothing to do
         environment = {**os.environ, "PYTHONPATH": str(library), "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
         child = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=scripts, timeout=1800)
-        if child.returncode and not job.may_die:
+        if child.returncode:
             sys.exit(f"{' '.join(command)} failed:\n{child.stderr}")
         lines = child.stdout.splitlines()
         printed = from_pyperf(Path(command[-1])) if job.on_pyperf else [json.loads(line) for line in lines]
-        printed = printed or [{"died": True}]
         found = [{"table": job.table, **job.labels, **line, "size": self.size, "round": number} for line in printed]
         expected = "interpreted" if library == SOURCES else "compiled"
         for line in found:
@@ -72,32 +71,32 @@ class Bench:
         self.output.write(json.dumps(line) + "\n")
         self.output.flush()
 
-    def run_series(self, series: list[Job], number: int, patience: int) -> Iterator[Job]:
-        """Run *series* in order of rate. Skip the rest after *patience* rates that were too high."""
-        failures = 0
+    def run_series(self, series: list[Job], number: int) -> Iterator[Job]:
+        """Run *series* in order of rate. Skip the rest after a rate that was too high."""
+        failed = False
         for job in series:
-            if failures < patience or job.always:
+            if job.always or not failed:
                 last = self.run(job, number)[-1]
-                failures += job.rated and not is_sustained(last)
+                failed = failed or (job.rated and not is_sustained(last))
             yield job
 
 
 def from_pyperf(path: Path) -> list[Line]:
     """Return the median of each benchmark of this process, in ns."""
     suite = pyperf.BenchmarkSuite.load(str(path))
-    labels = ("operation", "design", "pending", "form", "form_of_peers")
+    labels = ("operation", "design", "pending", "form")
     return [
         {**{label: each.get_metadata()[label] for label in labels}, "ns": each.median() * 1e9}
         for each in suite.get_benchmarks()
     ]
 
 
-def run_all(bench: Bench, chosen: list[list[Job]], rounds: int, patience: int) -> None:
+def run_all(bench: Bench, chosen: list[list[Job]], rounds: int) -> None:
     task = bench.progress.add_task("", total=rounds * sum(map(len, chosen)))
     for number in range(rounds):
         for series in chosen:
             bench.progress.update(task, description=f"{series[0].table}: {series[0].title}"[:50].ljust(50))
-            for _ in bench.run_series(series, number, patience):
+            for _ in bench.run_series(series, number):
                 bench.progress.advance(task)
 
 
@@ -115,15 +114,12 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, default=HERE, metavar="DIR", help="compiled copy of this folder")
     parser.add_argument("--only", choices=jobs.TABLES, action="append", help="only this table; may be repeated")
     parser.add_argument("--rounds", type=int, default=3)
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--full", action="store_true", help="every rate and size: more than an hour")
-    size.add_argument("--smoke", action="store_true", help="tiny sizes, once, to check that everything runs")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, once, to check that everything runs")
     parser.add_argument("--output", type=Path, default=HERE.parent / "build/benchmarks", metavar="DIR")
     args = parser.parse_args()
 
-    name = "smoke" if args.smoke else "full" if args.full else "normal"
-    how = jobs.SIZES[name]
-    chosen = [series for series in jobs.series(how) if not args.only or series[0].table in args.only]
+    name = "smoke" if args.smoke else "normal"
+    chosen = [series for series in jobs.series(jobs.SIZES[name]) if not args.only or series[0].table in args.only]
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     console = Console()
     args.output.mkdir(parents=True, exist_ok=True)
@@ -135,17 +131,15 @@ def main() -> None:
             if args.smoke:
                 run_at_once(bench, chosen)
             else:
-                run_all(bench, chosen, args.rounds, how.patience)
+                run_all(bench, chosen, args.rounds)
         except KeyboardInterrupt:
             sys.exit(f"Stopped. The measurements are in {path}; write_results.py makes tables of them.")
     found, page = read([path]), HERE / "RESULTS.md"
     text = sections.measured(page.read_text(), found)
     (args.output / page.name).write_text(text)
-    plots.draw(found, args.output)
     console.print("Everything runs." if args.smoke else text, markup=False)
     if not (args.smoke or args.only):
         page.write_text(text)
-        plots.draw(found, HERE)
 
 
 if __name__ == "__main__":

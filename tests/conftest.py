@@ -10,7 +10,7 @@ import struct
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import pytest
@@ -26,6 +26,14 @@ def leaves_tasks() -> Iterator[None]:
     """For tests that close a loop with tasks in it: asyncio logs that now, and not while a later test runs."""
     yield
     gc.collect()
+
+
+@pytest.fixture
+async def reported() -> list[dict[str, Any]]:
+    """What the running loop's exception handler is told."""
+    found: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context))
+    return found
 
 
 class Session:

@@ -357,7 +357,9 @@ async def test_shared_counters_of_a_purgatory_started_again_count_once(
     assert scraped(registry)["operations_total{outcome=completed,purgatory=fetch}"] == 2
 
 
-async def test_shared_metrics_go_on_after_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_shared_metrics_go_on_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reported: list[dict[str, Any]]
+) -> None:
     class Failing(Purgatory):
         fails = False
 
@@ -369,8 +371,6 @@ async def test_shared_metrics_go_on_after_a_failure(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     monkeypatch.setattr("aiopurgatory.metrics.processes.PUBLISH_INTERVAL", 0.01)
-    reported: list[BaseException] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
     registry = CollectorRegistry()
     purgatory = Failing("fetch", observers=[Metrics(registry)])
     async with purgatory:
@@ -378,7 +378,7 @@ async def test_shared_metrics_go_on_after_a_failure(monkeypatch: pytest.MonkeyPa
         await asyncio.sleep(0.05)
         purgatory.watch(Fetch(), ["key"])
         await asyncio.sleep(0.05)
-        assert [str(exc) for exc in reported] == ["the disk is full"]
+        assert [str(context["exception"]) for context in reported] == ["the disk is full"]
         assert scraped(registry)["pending_operations{purgatory=fetch}"] == 1
 
 

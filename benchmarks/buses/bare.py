@@ -94,35 +94,7 @@ class BareRedis(Bare):
         await self.publisher.publish(CHANNEL, message)
 
 
-class BareEngine(Bare):
-    """redis-py's connections without its clients and pools, as the bus uses them: how low the library can go."""
-
-    async def open(self, stack: AsyncExitStack) -> None:
-        from redis.asyncio.connection import Connection, parse_url
-
-        options: dict[str, Any] = dict(parse_url(self.config["url"]))
-        connections: list[Any] = [Connection(**options, socket_timeout=None, protocol=2) for _ in range(2)]
-        listener, publisher = connections
-        for connection in (publisher, listener):
-            await connection.connect()
-            stack.push_async_callback(connection.disconnect)
-        self.publisher = publisher
-        await listener.send_command("SUBSCRIBE", CHANNEL, check_health=False)
-        await listener.read_response()
-        listening = asyncio.create_task(self.listen(listener))
-        stack.callback(listening.cancel)
-
-    async def listen(self, listener: Any) -> None:
-        while True:
-            _, _, data = await listener.read_response(timeout=float("inf"))
-            self.hear(data.decode())
-
-    async def send(self, message: str) -> None:
-        await self.publisher.send_command("PUBLISH", CHANNEL, message, check_health=False)
-        await self.publisher.read_response(timeout=float("inf"))
-
-
-KINDS: dict[str, type[Bare]] = {"postgres": BarePostgres, "redis": BareRedis, "redis-connections": BareEngine}
+KINDS: dict[str, type[Bare]] = {"postgres": BarePostgres, "redis": BareRedis}
 
 if __name__ == "__main__":
     import json

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import resource
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -118,12 +119,16 @@ def loop_factory(name: str = "uvloop") -> Callable[[], asyncio.AbstractEventLoop
     return asyncio.new_event_loop
 
 
-def memory() -> int:
-    """Bytes of this process."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) * 1024
-    raise LookupError("VmRSS")
+def memory(field: str = "VmRSS", process: object = "self") -> int:
+    """Return bytes of memory, as the kernel counts them for *process*."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def more_files() -> None:
+    """Allow as many open files as the system does."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def run(kind: type[Member]) -> None:

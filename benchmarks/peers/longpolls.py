@@ -2,8 +2,6 @@
 
 GET /{topic}, If-None-Match: "N"    200, the version and its ETag, when the topic is past N; else 304 after 300 s
 POST /{topic}                       the next version
-
-The body of a topic "large..." has 2 MB.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ class Topics:
         return str(self.versions[topic])
 
     def read(self, topic: str, since: str | None, version: str) -> bytes:
-        return version.encode() * (2_000_000 if topic.startswith("large") else 1)
+        return version.encode()
 
     def answer(self, topic: str, known: str) -> Response:
         """The answers of a handler written by hand."""
@@ -51,34 +49,6 @@ class Topics:
         if tag == known:
             return Response(status_code=304, headers=headers)
         return Response(self.read(topic, known, version), headers=headers, media_type="application/json")
-
-
-class Nothing(Topics):
-    """No waiting at all."""
-
-    async def poll(self, request: Request) -> Response:
-        return self.answer(request.path_params["topic"], "")
-
-
-class Futures(Topics):
-    """A bare asyncio.Future per poll: no timeout, and nobody notices a client that leaves."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
-
-    async def poll(self, request: Request) -> Response:
-        topic, known = request.path_params["topic"], request.headers.get("if-none-match", "")
-        if known == f'"{self.version(topic)}"':
-            future = asyncio.get_running_loop().create_future()
-            self.waiting[topic].append(future)
-            await future
-        return self.answer(topic, known)
-
-    def publish(self, topic: str) -> None:
-        super().publish(topic)
-        for future in self.waiting.pop(topic, ()):
-            future.set_result(None)
 
 
 class Events(Topics):
@@ -107,23 +77,6 @@ class Events(Topics):
             event.set()
 
 
-class WatchedEvents(Events):
-    """The same, racing a task that waits for the client's disconnect. Users write this to have polls cancelled."""
-
-    async def poll(self, request: Request) -> Response:
-        async def hang_up() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-
-        polling, leaving = asyncio.create_task(super().poll(request)), asyncio.create_task(hang_up())
-        try:
-            await asyncio.wait([polling, leaving], return_when=asyncio.FIRST_COMPLETED)
-            return await polling if polling.done() else Response(status_code=499)
-        finally:
-            polling.cancel()
-            leaving.cancel()
-
-
 class Ours(Topics):
     """aiopurgatory.web, all of it: the timeout, and the client that leaves; the policy's jitter, too."""
 
@@ -137,13 +90,7 @@ class Ours(Topics):
         self.polling.notify(topic)
 
 
-COMPETITORS: dict[str, Any] = {
-    "ours": Ours,
-    "future": Futures,
-    "event": Events,
-    "watched": WatchedEvents,
-    "nothing": Nothing,
-}
+COMPETITORS: dict[str, Any] = {"ours": Ours, "event": Events}
 
 
 def make_app(competitor: str) -> Starlette:

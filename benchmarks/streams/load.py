@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import resource
 import sys
 import time
 from array import array
@@ -19,12 +18,6 @@ import uvloop
 from buses import member
 
 AT = re.compile(rb'data: {"at": ([0-9.]+),')
-
-
-def more_files() -> None:
-    """Allow as many open files as the system does."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Listener(asyncio.Protocol):
@@ -61,7 +54,7 @@ class Load:
         self.lost = 0
 
     async def run(self) -> None:
-        more_files()
+        member.more_files()
         commands = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
         member.calm_the_collector()

@@ -22,7 +22,6 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from .apps import COMPETITORS
-from .load import more_files
 
 #: The size of a token of a model, with its JSON.
 TEXT = "x" * 40
@@ -40,7 +39,7 @@ class Service:
         self.producers: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
-        more_files()
+        member.more_files()
         commands = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
         async with AsyncExitStack() as self.stack:

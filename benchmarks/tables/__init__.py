@@ -1,1 +1,1 @@
-"""Turn the lines that a run measured into RESULTS.md and its plots."""
+"""Turn the lines that a run measured into RESULTS.md."""

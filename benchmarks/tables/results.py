@@ -11,7 +11,7 @@ from typing import Any
 Line = dict[str, Any]
 
 #: Names in a line that are no figures.
-HIDDEN = {"table", "size", "round", "form", "form_of_peers", "loop", "versions", "title", "cores"}
+HIDDEN = {"table", "size", "round", "form", "loop", "versions", "title", "cores"}
 
 
 def is_sustained(line: Line) -> bool:

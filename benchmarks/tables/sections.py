@@ -40,10 +40,8 @@ class Section:
 
 SECTIONS: dict[str, Callable[[Results], str]] = {
     "requests": Section(("competitor", "rate"), each=("workload",), figures=REQUESTS),
-    "survivors": Section(("competitor", "limit_mb"), figures=("died", "peak_mb", "achieved_per_second")),
     "ablations": Section(("setting",), each=("workload", "rate"), figures=REQUESTS),
     "timers": Section(("design", "form"), ("pending",), ("operation",), ("ns",)),
-    "precision": Section(("design", "loop"), each=("part",)),
     "operations": Section(("competitor",), ("series",), ("title", "size"), ("value",)),
     "micro": Section(("operation",), ("form",), figures=("ns",)),
     "buses": Section(("what", "engine", "figure"), ()),
@@ -53,7 +51,7 @@ SECTIONS: dict[str, Callable[[Results], str]] = {
     "streams": Section(("figure",), ("competitor",), ("what",), peers=targets.STREAMS),
     "timeouts": Section(
         *(("loop", "form"), ("competitor",), ("what",), ("value",)),
-        tuple(("ours", peer) for peer in ("asyncio", "async-timeout", "anyio")),
+        tuple(("ours", peer) for peer in ("asyncio", "anyio")),
     ),
     "follow": Section(
         *(("what",), ("competitor",), (), ("cpu_us",)),

@@ -136,7 +136,6 @@ TARGETS = [
             "check, nobody waits": (0.055, 0.03),
         }.items()
     ),
-    Target("timer add + cancel, 5M / 1k pending", 1.3, 1.1, quotient(timer("ours", 5 * MANY), timer("ours", 1_000))),
     Target(
         "10 keys, one request: ours, awaited / Ray Serve's shape",
         *(0.125, 0.05),
@@ -155,7 +154,6 @@ OF_SECTION = {
         *of_engine("redis"),
         Target("longest turn after a gap, 100,000 waiters, ms", 10, 6, middle("longest_turn_ms", what="turn")),
         Target("the same, awaited by 100,000 tasks", 10, 6, middle("longest_turn_ms", what="turn, awaited")),
-        Target("reads for 10,000 polls of one topic", 2, 1, middle("reads", table="buses", what="reads")),
     ],
     "brokers": [
         Target(
@@ -247,7 +245,6 @@ COMPARED = {
     "requests": ("cpu_seconds_per_million", "competitor", ("workload", "rate")),
     "timers": ("ns", "design", ("operation", "pending")),
     "operations": ("value", "competitor", ("what", "series")),
-    "precision": ("per_second", "design", ("part",)),
 }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
+from typing import Any
 from weakref import ref
 
 import pytest
@@ -222,24 +223,15 @@ async def test_hooks_see_no_context_variables_of_others(how: str) -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, 3600.0])
-async def test_start_in_a_request_keeps_nothing_of_it(timeout: float | None) -> None:
-    class Session:
-        pass
-
-    variable: ContextVar[Session] = ContextVar("variable")
-
-    async def request() -> ref[Session]:
-        session = Session()
-        variable.set(session)
+async def test_start_in_a_request_keeps_nothing_of_it(requests: Any, timeout: float | None) -> None:
+    async def begin() -> None:
         await purgatory.start()
         purgatory.watch(Waiting(timeout), ["key"])
         purgatory.notify_threadsafe("key")
-        return ref(session)
 
     purgatory = Purgatory()
-    session = await asyncio.create_task(request())
+    session = await requests.handle(begin)
     await asyncio.sleep(0.01)
-    gc.collect()
     assert purgatory.num_delayed == 1
-    assert session() is None
+    assert requests.are_over(session)
     await purgatory.aclose()

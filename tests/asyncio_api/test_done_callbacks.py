@@ -291,23 +291,3 @@ async def test_removed_done_callback_leaves_nothing_behind(purgatory: Purgatory)
     op.force_complete()
     await turns(1)
     assert kept == [op, op]
-
-
-@pytest.mark.parametrize("positions", [{0}, {1}, {2}, {0, 1}, {1, 2}, {0, 2}, {0, 1, 2}])
-async def test_removed_done_callbacks_spare_the_others_and_their_order(
-    purgatory: Purgatory, positions: set[int]
-) -> None:
-    op: Any = purgatory.watch(Op(60.0), ["key"])
-    seen: list[int] = []
-
-    def removed(_: object) -> None:
-        seen.append(-1)
-
-    for position in range(3):
-        op.add_done_callback(removed if position in positions else lambda _, position=position: seen.append(position))
-    assert op.remove_done_callback(removed) == len(positions)
-    assert op.remove_done_callback(removed) == 0
-    op.add_done_callback(lambda _: seen.append(3))
-    op.force_complete()
-    await turns(1)
-    assert seen == [position for position in range(4) if position not in positions]

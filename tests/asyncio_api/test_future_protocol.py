@@ -152,3 +152,13 @@ async def test_await_twice_waits_once(purgatory: Purgatory, kind: Kind) -> None:
     with pytest.raises(StopIteration) as stopped:
         coroutine.send(None)
     assert stopped.value.value == ["42", "42"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_await_yields_a_future_that_tells_the_end(purgatory: Purgatory, kind: Kind, ending: str) -> None:
+    future = kind.new(purgatory)
+    waiting = future.__await__().send(None)
+    assert (waiting.done(), waiting.cancelled()) == (False, False)
+    ENDINGS[ending](kind, future)
+    assert (waiting.done(), waiting.cancelled()) == (True, future.cancelled())
+    seen_in(future)

@@ -29,126 +29,6 @@ def taking(jobs: list[Any]) -> Callable[[], Any]:
     return lambda: jobs.pop(0) if jobs else None
 
 
-@pytest.mark.parametrize("job", [*FALSE_DATA, Undecided(), 1, "job"], ids=repr)
-@pytest.mark.parametrize("timeout", [0.0, -1.0, 1.0, None])
-async def test_job_at_once_is_delivered(purgatory: Purgatory, job: object, timeout: float | None) -> None:
-    jobs, back = [job], list[object]()
-    found = await purgatory.wait_for(taking(jobs), ["jobs"], timeout=timeout, on_undelivered=back.append)
-    assert found is job
-    assert (jobs, back) == ([], [])
-
-
-@pytest.mark.parametrize("job", [*FALSE_DATA, Undecided()], ids=repr)
-async def test_job_at_a_check_is_delivered(purgatory: Purgatory, job: object) -> None:
-    jobs, back = list[object](), list[object]()
-    task = asyncio.create_task(
-        purgatory.wait_for(taking(jobs), ["jobs"], timeout=60.0, on_undelivered=back.append, default="none")
-    )
-    await asyncio.sleep(0)
-    jobs.append(job)
-    assert purgatory.check_and_complete("jobs", limit=1) == 1
-    assert await task is job
-    assert (jobs, back) == ([], [])
-
-
-@pytest.mark.parametrize("job", FALSE_DATA, ids=repr)
-async def test_job_at_the_deadline_is_delivered(purgatory: Purgatory, clock: ManualClock, job: object) -> None:
-    jobs = list[object]()
-    task = asyncio.create_task(purgatory.wait_for(taking(jobs), ["jobs"], timeout=1.0, on_undelivered=jobs.append))
-    await asyncio.sleep(0)
-    jobs.append(job)
-    await clock.advance(1.0)
-    assert await task is job
-
-
-@pytest.mark.parametrize("job", FALSE_DATA, ids=repr)
-async def test_job_of_a_cancelled_task_is_put_back(purgatory: Purgatory, job: object) -> None:
-    jobs, back = list[object](), list[object]()
-    task = asyncio.create_task(purgatory.wait_for(taking(jobs), ["jobs"], timeout=60.0, on_undelivered=back.append))
-    await asyncio.sleep(0)
-    jobs.append(job)
-    assert purgatory.check_and_complete("jobs") == 1
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (jobs, back) == ([], [job])
-    assert purgatory.statistics().undelivered == 1
-
-
-@pytest.mark.parametrize("nothing", [None, False])
-@pytest.mark.parametrize("timeout", [0.0, 1.0])
-async def test_nothing_yet_is_waited_for(
-    purgatory: Purgatory, clock: ManualClock, nothing: object, timeout: float
-) -> None:
-    back = list[object]()
-    task = asyncio.create_task(
-        purgatory.wait_for(lambda: nothing, ["jobs"], timeout=timeout, on_undelivered=back.append)
-    )
-    await clock.advance(0.999)
-    assert task.done() == (timeout == 0.0)
-    await clock.advance(0.001)
-    with pytest.raises(DeadlineError) as caught:
-        await task
-    assert "which counts as false" not in str(caught.value)
-    assert back == []
-
-
-@pytest.mark.parametrize("job", [0, "job"])
-async def test_job_taken_by_a_condition_that_ends_the_wait_is_put_back(purgatory: Purgatory, job: object) -> None:
-    jobs, back = list[object](), list[object]()
-
-    def take_and_cancel() -> object:
-        if not jobs:
-            return None
-        task.cancel()
-        return jobs.pop()
-
-    task = asyncio.create_task(purgatory.wait_for(take_and_cancel, ["jobs"], timeout=60.0, on_undelivered=back.append))
-    await asyncio.sleep(0)
-    jobs.append(job)
-    assert purgatory.check_and_complete("jobs") == 0
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (jobs, back) == ([], [job])
-    check_invariants(purgatory)
-
-
-async def test_put_back_that_raises_after_such_an_end_is_reported(purgatory: Purgatory) -> None:
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-    jobs = list[int]()
-
-    def take_and_cancel() -> int | None:
-        if not jobs:
-            return None
-        task.cancel()
-        return jobs.pop()
-
-    def put(job: int) -> None:
-        raise ValueError("full")
-
-    task = asyncio.create_task(purgatory.wait_for(take_and_cancel, ["jobs"], timeout=60.0, on_undelivered=put))
-    await asyncio.sleep(0)
-    jobs.append(7)
-    assert purgatory.check_and_complete("jobs") == 0
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert [str(context["exception"]) for context in told] == ["full"]
-
-
-@pytest.mark.parametrize("value", FALSE_DATA, ids=repr)
-@pytest.mark.parametrize("timeout", [0.0, 1.0])
-async def test_without_it_false_data_is_no_value(
-    purgatory: Purgatory, clock: ManualClock, value: object, timeout: float
-) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: value, ["key"], timeout=timeout, default="none"))
-    await clock.advance(1.0)
-    assert await task == "none"
-
-
-# awaited conditions
-
-
 class Desk:
     """Hands out jobs after some iterations. *stubborn*: a cancelled one takes a job even so."""
 
@@ -171,37 +51,131 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+is_awaited = pytest.mark.parametrize("is_awaited", [True, False], ids=["awaited", "plain"])
+
+
+@is_awaited
 @pytest.mark.parametrize("job", [*FALSE_DATA, Undecided(), 1, "job"], ids=repr)
-@pytest.mark.parametrize("timeout", [0.0, 1.0, None])
+@pytest.mark.parametrize("timeout", [0.0, -1.0, 1.0, None])
 @pytest.mark.parametrize("retry_on", [(), ConnectionError])
-async def test_awaited_job_is_delivered(
-    purgatory: Purgatory, job: object, timeout: float | None, retry_on: Any
+async def test_job_at_once_is_delivered(
+    purgatory: Purgatory, job: object, timeout: float | None, retry_on: Any, is_awaited: bool
 ) -> None:
     desk = Desk(job)
+    take = desk.take if is_awaited else taking(desk.jobs)
     found = await purgatory.wait_for(
-        desk.take, ["jobs"], timeout=timeout, on_undelivered=desk.back.append, retry_on=retry_on
+        take, ["jobs"], timeout=timeout, on_undelivered=desk.back.append, retry_on=retry_on
     )
     assert found is job
     assert (desk.jobs, desk.back, purgatory.statistics().undelivered) == ([], [], 0)
 
 
+@is_awaited
 @pytest.mark.parametrize("job", [*FALSE_DATA, Undecided()], ids=repr)
 @pytest.mark.parametrize("way", ["check", "deadline"])
-async def test_awaited_job_of_a_later_read_is_delivered(
-    purgatory: Purgatory, clock: ManualClock, job: object, way: str
+async def test_job_of_a_later_try_is_delivered(
+    purgatory: Purgatory, clock: ManualClock, job: object, way: str, is_awaited: bool
 ) -> None:
     desk = Desk()
+    take = desk.take if is_awaited else taking(desk.jobs)
     task = asyncio.create_task(
-        purgatory.wait_for(desk.take, ["jobs"], timeout=1.0, on_undelivered=desk.back.append, default="none")
+        purgatory.wait_for(take, ["jobs"], timeout=1.0, on_undelivered=desk.back.append, default="none")
     )
     await settle()
     desk.jobs.append(job)
     if way == "check":
-        purgatory.check_and_complete("jobs", limit=1)
+        assert purgatory.check_and_complete("jobs", limit=1) == (not is_awaited)
     else:
         await clock.advance(1.0)
     assert await task is job
     assert (desk.jobs, desk.back) == ([], [])
+
+
+@pytest.mark.parametrize("job", FALSE_DATA, ids=repr)
+@pytest.mark.parametrize("gives_back", [True, False])
+async def test_job_of_a_cancelled_task_is_put_back(purgatory: Purgatory, job: object, gives_back: bool) -> None:
+    jobs, back = list[object](), list[object]()
+    options: dict[str, Any] = {"on_undelivered": back.append} if gives_back else {}
+    task = asyncio.create_task(purgatory.wait_for(taking(jobs), ["jobs"], timeout=60.0, **options))
+    await asyncio.sleep(0)
+    jobs.append(job if gives_back else "job")  # without a function, false data is no value
+    assert purgatory.check_and_complete("jobs") == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (jobs, back) == ([], [job] * gives_back)
+    assert purgatory.statistics().undelivered == 1
+
+
+@pytest.mark.parametrize("nothing", [None, False])
+@pytest.mark.parametrize("timeout", [0.0, 1.0])
+async def test_nothing_yet_is_waited_for(
+    purgatory: Purgatory, clock: ManualClock, nothing: object, timeout: float
+) -> None:
+    back = list[object]()
+    task = asyncio.create_task(
+        purgatory.wait_for(lambda: nothing, ["jobs"], timeout=timeout, on_undelivered=back.append)
+    )
+    await clock.advance(0.999)
+    assert task.done() == (timeout == 0.0)
+    await clock.advance(0.001)
+    with pytest.raises(DeadlineError) as caught:
+        await task
+    assert "which counts as false" not in str(caught.value)
+    assert back == []
+
+
+@pytest.mark.parametrize("expires", [True, False])
+async def test_nothing_taken_is_not_put_back(purgatory: Purgatory, expires: bool) -> None:
+    back = list[object]()
+    task = asyncio.create_task(purgatory.wait_for(lambda: None, ["jobs"], timeout=60.0, on_undelivered=back.append))
+    await asyncio.sleep(0)
+    assert purgatory.expire_all() == 1 if expires else purgatory.num_delayed == 1
+    task.cancel()
+    await asyncio.wait([task])
+    assert (task.cancelled(), back) == (True, [])
+
+
+@pytest.mark.parametrize("job", [0, "job"])
+@pytest.mark.parametrize("is_full", [True, False])
+async def test_job_taken_by_a_condition_that_ends_the_wait_is_put_back(
+    purgatory: Purgatory, job: object, is_full: bool, reported: list[dict[str, Any]]
+) -> None:
+    jobs, back = list[object](), list[object]()
+
+    def take_and_cancel() -> object:
+        if not jobs:
+            return None
+        task.cancel()
+        return jobs.pop()
+
+    def put(job: object) -> None:
+        back.append(job)
+        if is_full:
+            raise ValueError("full")
+
+    task = asyncio.create_task(purgatory.wait_for(take_and_cancel, ["jobs"], timeout=60.0, on_undelivered=put))
+    await asyncio.sleep(0)
+    jobs.append(job)
+    assert purgatory.check_and_complete("jobs") == 0
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (jobs, back) == ([], [job])
+    assert [str(context["exception"]) for context in reported] == ["full"] * is_full
+    check_invariants(purgatory)
+
+
+@pytest.mark.parametrize("value", FALSE_DATA, ids=repr)
+@pytest.mark.parametrize("timeout", [0.0, 1.0])
+async def test_without_it_false_data_is_no_value(
+    purgatory: Purgatory, clock: ManualClock, value: object, timeout: float
+) -> None:
+    task = asyncio.create_task(purgatory.wait_for(lambda: value, ["key"], timeout=timeout, default="none"))
+    await clock.advance(1.0)
+    assert await task == "none"
+
+
+# awaited conditions
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -234,10 +208,9 @@ async def test_awaited_job_is_delivered_or_put_back_whenever_it_ends(
     assert purgatory.num_delayed == 0
 
 
-async def test_put_back_that_raises_is_reported_beside_the_failure(purgatory: Purgatory) -> None:
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-
+async def test_put_back_that_raises_is_reported_beside_the_failure(
+    purgatory: Purgatory, reported: list[dict[str, Any]]
+) -> None:
     def put(job: object) -> None:
         raise ValueError("full")
 
@@ -248,7 +221,7 @@ async def test_put_back_that_raises_is_reported_beside_the_failure(purgatory: Pu
     purgatory.fail_for_key("jobs", ConnectionError("not leader"))
     with pytest.raises(ConnectionError, match="not leader"):
         await task
-    assert [str(context["exception"]) for context in told] == ["full"]
+    assert [str(context["exception"]) for context in reported] == ["full"]
 
 
 async def test_future_taken_by_a_plain_function_is_put_back(purgatory: Purgatory) -> None:

@@ -213,30 +213,6 @@ async def test_op_of_the_first_life_stays_ended(clock: ManualClock) -> None:
         assert purgatory.num_delayed == 0
 
 
-async def test_watch_while_closed_is_refused(clock: ManualClock) -> None:
-    purgatory = Purgatory(clock=clock)
-    for _ in range(2):
-        async with purgatory:
-            pass
-        op = Op(1.0)
-        with pytest.raises(PurgatoryClosedError):
-            purgatory.watch(op, ["key"])
-    async with purgatory:
-        purgatory.watch(op, ["key"])  # untouched by the refusal
-        assert purgatory.num_delayed == 1
-
-
-def test_start_in_a_second_loop_while_open_is_refused(new_loop: NewLoop) -> None:
-    purgatory = Purgatory(clock=ManualClock())
-    loop = new_loop()
-    loop.run_until_complete(purgatory.start())
-    with pytest.raises(RuntimeError, match="another event loop"):
-        asyncio.run(purgatory.start())
-    assert purgatory.is_open
-    loop.run_until_complete(purgatory.aclose())
-    loop.close()
-
-
 async def test_is_open_and_name_are_public(clock: ManualClock) -> None:
     purgatory = Purgatory("fetch", clock=clock)
     states = [purgatory.is_open]

@@ -124,31 +124,6 @@ async def test_statistics_check_of_nobody_does_not_count(purgatory: Purgatory) -
     assert purgatory.statistics().checks == 0
 
 
-async def test_statistics_early_or_marked_is_no_missed_trigger(purgatory: Purgatory, clock: ManualClock) -> None:
-    op = purgatory.watch(Waiting(1.0), ["key"])
-    op.ready = True
-    purgatory.expire_all()
-    op = purgatory.watch(Waiting(1.0), ["key"])
-    await clock.advance(0.999)
-    op.ready = True
-    clock._now = 10**9  # the deadline comes with the turn in which the key is checked
-    purgatory.notify("key")
-    await clock.advance(0)
-    assert (purgatory.statistics().completed, purgatory.statistics().missed_triggers) == (2, 0)
-
-
-@pytest.mark.parametrize("checked", [False, True])
-async def test_statistics_count_a_missed_trigger(purgatory: Purgatory, clock: ManualClock, checked: bool) -> None:
-    op = purgatory.watch(Waiting(1.0), ["key"])
-    purgatory.watch(Waiting(1.0), ["key"])
-    op.ready = True
-    if checked:
-        purgatory.check_and_complete("key")
-    await clock.advance(1.0)
-    stats = purgatory.statistics()
-    assert (stats.completed, stats.expired, stats.missed_triggers) == (1, 1, 0 if checked else 1)
-
-
 async def received(op: Waiting) -> str:
     return await op
 

@@ -284,3 +284,26 @@ async def test_await_of_a_timeout_names_the_remedy() -> None:
     async with Purgatory() as purgatory:
         with pytest.raises(TypeError, match="async with"):
             await purgatory.timeout(1.0)
+
+
+async def test_timeout_stands_behind_each_error_of_a_group() -> None:
+    """Each was raised during the cancellation, of which the timeout was the cause."""
+    errors: list[ValueError] = []
+
+    async def clean_up_badly(purgatory: Purgatory) -> None:
+        async with purgatory.timeout(0.0):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                for _ in range(2):
+                    try:
+                        raise ValueError
+                    except ValueError as exc:
+                        errors.append(exc)
+                raise ExceptionGroup("both", errors) from None
+
+    async with Purgatory() as purgatory:
+        with pytest.raises(ExceptionGroup):
+            await clean_up_badly(purgatory)
+    assert [type(exc.__context__) for exc in errors] == [TimeoutError] * 2
+    assert all(isinstance(exc.__context__.__cause__, asyncio.CancelledError) for exc in errors if exc.__context__)

@@ -1,63 +1,115 @@
-"""wait_for(): a condition instead of an operation of one's own. For those that are awaited, see test_wait_for_async."""
+"""wait_for(): a condition instead of an operation of one's own, a plain function or one that is awaited."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from aiopurgatory import DeadlineError, Purgatory, PurgatoryClosedError, PurgatoryError
 from aiopurgatory.testing import ManualClock, check_invariants
 
+from .test_wait_for_async import Table, settle
 
-async def test_wait_for_true_at_once_returns_it(purgatory: Purgatory) -> None:
-    assert await purgatory.wait_for(lambda: [7], ["key"], timeout=1.0) == [7]
-    assert purgatory.statistics().completed == 1
+Condition: TypeAlias = Callable[[], Any]
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+@pytest.fixture(params=["plain", "awaited"])
+def condition(request: pytest.FixtureRequest, table: Table) -> Condition:
+    return table.look if request.param == "plain" else table.read
+
+
+@pytest.mark.parametrize("timeout", [5.0, None, 0, -0.001])
+async def test_value_that_is_there_is_returned_after_one_look(
+    purgatory: Purgatory, table: Table, condition: Condition, timeout: float | None
+) -> None:
+    table.row = [7]
+    assert await purgatory.wait_for(condition, ["key"], timeout=timeout) == [7]
+    stats = purgatory.statistics()
+    is_operation = timeout is None or timeout > 0
+    assert (table.reads, stats.completed, stats.expired, stats.watched_entries) == (1, is_operation, 0, 0)
 
 
 @pytest.mark.parametrize("timeout", [60.0, None])
-async def test_wait_for_returns_first_true_value(purgatory: Purgatory, timeout: float | None) -> None:
-    records: list[int] = []
-    task = asyncio.create_task(purgatory.wait_for(lambda: records[1:], ["a", "b"], timeout=timeout))
-    for number in range(3):
-        await asyncio.sleep(0)
-        records.append(number)
-        purgatory.check_and_complete("b")
-        check_invariants(purgatory)
-    assert await task == [1]
+async def test_check_leads_to_another_look(
+    purgatory: Purgatory, table: Table, condition: Condition, timeout: float | None
+) -> None:
+    waiting = asyncio.create_task(purgatory.wait_for(condition, ["a", "b"], timeout=timeout))
+    await settle()
+    before = table.reads
+    purgatory.check_and_complete("b")
+    await settle()
+    assert (waiting.done(), table.reads) == (False, before + 1)
+    table.row = "row"
+    await settle()
+    assert table.reads == before + 1  # nobody has said so
+    purgatory.check_and_complete("b")
+    check_invariants(purgatory)
+    assert await waiting == "row"
     assert purgatory.watched_entries == 0
 
 
-async def test_wait_for_at_deadline_raises_timeout_error(purgatory: Purgatory, clock: ManualClock) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: 0, ["key"], timeout=1.0))
-    await clock.advance(0.999)
-    assert not task.done()
+async def test_deadline_leads_to_a_last_look(
+    purgatory: Purgatory, table: Table, condition: Condition, clock: ManualClock
+) -> None:
+    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=5.0))
+    await clock.advance(4.999)
+    before, table.row = table.reads, "row"  # and nobody is told
     await clock.advance(0.001)
-    with pytest.raises(DeadlineError) as caught:
-        await task
+    assert (await waiting, table.reads) == ("row", before + 1)
+
+
+@pytest.mark.parametrize("false", [None, False])
+async def test_no_value_at_the_deadline_is_a_deadline_error(
+    purgatory: Purgatory, table: Table, condition: Condition, clock: ManualClock, false: object
+) -> None:
+    table.row = false
+    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=5.0))
+    await clock.advance(4.999)
+    assert not waiting.done()
+    await clock.advance(0.001)
+    with pytest.raises(DeadlineError, match=r"^the condition was still false after 5\.0 s$") as caught:
+        await waiting
     assert isinstance(caught.value, TimeoutError)
     assert isinstance(caught.value, PurgatoryError)
     assert (purgatory.statistics().expired, purgatory.watched_entries) == (1, 0)
 
 
-@pytest.mark.parametrize("timeout", [1.0, 0.0])
-@pytest.mark.parametrize("value", [0, "", []])
-async def test_wait_for_false_data_at_deadline_is_named(
-    purgatory: Purgatory, clock: ManualClock, timeout: float, value: object
+@pytest.mark.parametrize("timeout", [0, 0.0, -0.001, -5])
+async def test_no_time_means_one_look_and_nothing_parked(
+    purgatory: Purgatory, table: Table, condition: Condition, timeout: float
 ) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: value, ["key"], timeout=timeout))
-    await clock.advance(1.0)
+    """The remaining time to a deadline may be 0 or negative."""
+    with pytest.raises(DeadlineError, match="there was no time to wait"):
+        await purgatory.wait_for(condition, ["key"], timeout=timeout)
+    assert (table.reads, purgatory.num_delayed, purgatory.watched_entries) == (1, 0, 0)
+    check_invariants(purgatory)
+
+
+@pytest.mark.parametrize("timeout", [5.0, 0.0])
+@pytest.mark.parametrize("false", [0, "", []])
+async def test_false_value_at_the_deadline_is_named(
+    purgatory: Purgatory, table: Table, condition: Condition, clock: ManualClock, false: object, timeout: float
+) -> None:
+    table.row = false
+    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=timeout))
+    await clock.advance(5.0)
     with pytest.raises(DeadlineError) as caught:
-        await task
+        await waiting
     assert str(caught.value).endswith(
-        f"; it returned {value!r}, which counts as false; if that is a result, return it in a tuple"
+        f"; it returned {false!r}, which counts as false; if that is a result, return it in a tuple"
     )
 
 
-async def test_wait_for_false_data_that_was_taken_is_named(purgatory: Purgatory, clock: ManualClock) -> None:
+async def test_false_data_that_was_taken_is_named(purgatory: Purgatory, clock: ManualClock) -> None:
     jobs = [0]  # the condition takes it, and takes it for nothing
     task = asyncio.create_task(purgatory.wait_for(lambda: jobs.pop() if jobs else None, ["key"], timeout=1.0))
     await clock.advance(1.0)
@@ -65,17 +117,7 @@ async def test_wait_for_false_data_that_was_taken_is_named(purgatory: Purgatory,
         await task
 
 
-@pytest.mark.parametrize("value", [None, False])
-async def test_wait_for_plain_false_at_deadline_needs_no_hint(
-    purgatory: Purgatory, clock: ManualClock, value: object
-) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: value, ["key"], timeout=1.0))
-    await clock.advance(1.0)
-    with pytest.raises(DeadlineError, match=r"^the condition was still false after 1\.0 s$"):
-        await task
-
-
-async def test_wait_for_without_a_deadline_names_what_ended_it(purgatory: Purgatory) -> None:
+async def test_deadline_error_without_a_deadline_names_what_ended_it(purgatory: Purgatory) -> None:
     task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=None))
     await asyncio.sleep(0)
     assert purgatory.expire_all() == 1
@@ -83,69 +125,103 @@ async def test_wait_for_without_a_deadline_names_what_ended_it(purgatory: Purgat
         await task
 
 
-@pytest.mark.parametrize("timeout", [1.0, 0.0])
+@pytest.mark.parametrize("timeout", [5.0, 0])
 @pytest.mark.parametrize("default", [None, "nothing"])
-async def test_wait_for_default_is_returned_at_the_deadline(
-    purgatory: Purgatory, clock: ManualClock, timeout: float, default: str | None
+async def test_default_is_returned_at_the_deadline(
+    purgatory: Purgatory, table: Table, condition: Condition, clock: ManualClock, timeout: float, default: str | None
 ) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: 0, ["key"], timeout=timeout, default=default))
-    await clock.advance(1.0)
-    assert await task == default
-    assert await purgatory.wait_for(lambda: 7, ["key"], timeout=timeout, default=default) == 7
+    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=timeout, default=default))
+    await clock.advance(5.0)
+    assert await waiting == default
+    table.row = 7
+    assert await purgatory.wait_for(condition, ["key"], timeout=timeout, default=default) == 7
 
 
-async def test_wait_for_timeout_of_the_condition_is_no_deadline_error(purgatory: Purgatory) -> None:
-    def condition() -> bool:
-        raise TimeoutError("of its own")
-
-    with pytest.raises(TimeoutError) as caught:
-        await purgatory.wait_for(condition, ["key"], timeout=1.0, default=None)
-    assert not isinstance(caught.value, DeadlineError)
-
-
-async def test_wait_for_true_at_deadline_returns_it(purgatory: Purgatory, clock: ManualClock) -> None:
-    records: list[int] = []
-    task = asyncio.create_task(purgatory.wait_for(lambda: records, ["key"], timeout=1.0))
-    await clock.advance(0.5)
-    records.append(7)
-    await clock.advance(0.5)
-    assert await task == [7]
+@pytest.mark.parametrize("error", [LookupError("no such table"), TimeoutError("the database's")], ids=repr)
+@pytest.mark.parametrize("timeout", [5.0, 0])
+async def test_error_of_the_condition_is_raised(
+    purgatory: Purgatory, table: Table, condition: Condition, timeout: float, error: Exception
+) -> None:
+    table.row = error
+    with pytest.raises(type(error)) as caught:
+        await purgatory.wait_for(condition, ["key"], timeout=timeout, default="none")
+    assert caught.value is error
+    assert (purgatory.statistics().failed, purgatory.watched_entries) == (timeout > 0, 0)
 
 
-async def test_wait_for_condition_raising_raises(purgatory: Purgatory) -> None:
-    answers: list[Callable[[], int]] = [lambda: 0, lambda: 0, lambda: 1 // 0]
-    task = asyncio.create_task(purgatory.wait_for(lambda: answers.pop(0)(), ["key"], timeout=1.0))
-    await asyncio.sleep(0)
+async def test_error_of_a_later_look_is_raised(purgatory: Purgatory, table: Table, condition: Condition) -> None:
+    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=5.0))
+    await settle()
+    table.row = ZeroDivisionError()
     purgatory.check_and_complete("key")
     with pytest.raises(ZeroDivisionError):
-        await task
+        await waiting
     assert purgatory.watched_entries == 0
 
 
-async def test_wait_for_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=1.0))
-    await asyncio.sleep(0)
-    task.cancel()
+async def test_value_whose_truth_cannot_be_told_fails_the_wait(
+    purgatory: Purgatory, table: Table, condition: Condition
+) -> None:
+    class Undecided:
+        def __bool__(self) -> bool:
+            raise ValueError("neither true nor false")
+
+    table.row = Undecided()
+    with pytest.raises(ValueError, match="neither true nor false"):
+        await purgatory.wait_for(condition, ["key"], timeout=5.0)
+    assert purgatory.statistics().failed == 1
+
+
+ENDS: dict[str, tuple[Callable[[Purgatory], object], type[BaseException]]] = {
+    "close": (Purgatory.close, PurgatoryClosedError),
+    "fail_for_key": (lambda purgatory: purgatory.fail_for_key("key", LookupError()), LookupError),
+    "cancel_for_key": (lambda purgatory: purgatory.cancel_for_key("key"), asyncio.CancelledError),
+    "cancel the task": (lambda _: None, asyncio.CancelledError),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("when", ["parked", "reading", "pausing"])
+async def test_end_from_outside_leaves_nothing(
+    purgatory: Purgatory, table: Table, condition: Condition, when: str, end: str, reported: list[dict[str, Any]]
+) -> None:
+    if when == "reading":
+        table.gate.clear()  # and nothing opens it
+    elif when == "pausing":
+        table.row = ConnectionError()
+    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=5.0, retry_on=ConnectionError))
+    await settle()
+    before = table.reads
+    ends, error = ENDS[end]
+    waiting.cancel() if end == "cancel the task" else ends(purgatory)
+    await settle()
+    assert waiting.done()
+    with pytest.raises(error):
+        await waiting
+    assert (table.reads, table.reading, purgatory.num_delayed, purgatory.watched_entries) == (before, 0, 0, 0)
+    assert (purgatory.statistics().timeouts, reported) == (0, [])
     check_invariants(purgatory)
-    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-async def test_wait_for_closed_meanwhile_raises(purgatory: Purgatory) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=1.0))
-    await asyncio.sleep(0)
-    purgatory.close()
-    with pytest.raises(PurgatoryClosedError):
-        await task
 
 
 @pytest.mark.parametrize(
     ("keys", "timeout", "error"),
     [("key", 1.0, TypeError), ([], 1.0, ValueError), (["key"], math.nan, ValueError), (["key"], "1", TypeError)],
 )
-async def test_wait_for_bad_argument_raises(
-    purgatory: Purgatory, keys: Any, timeout: Any, error: type[Exception]
+async def test_bad_keys_or_timeout_are_refused_before_a_look(
+    purgatory: Purgatory, table: Table, condition: Condition, keys: Any, timeout: Any, error: type[Exception]
 ) -> None:
     with pytest.raises(error, match=r"keys|timeout"):
-        await purgatory.wait_for(lambda: True, keys, timeout=timeout)
+        await purgatory.wait_for(condition, keys, timeout=timeout)
+    assert table.reads == 0
+
+
+@pytest.mark.parametrize("timeout", [5.0, 0.0])
+async def test_what_is_no_function_is_refused(purgatory: Purgatory, table: Table, timeout: float) -> None:
+    wrong: Any
+    for wrong, said in ((True, "got True"), (table.read(), "got the coroutine of one call; pass the function")):
+        with pytest.raises(TypeError, match=rf"^condition must be a function, {said}$"):
+            await purgatory.wait_for(wrong, ["key"], timeout=timeout)
+    wrong = True
+    with pytest.raises(TypeError, match="on_undelivered must be a function, got True"):
+        await purgatory.wait_for(table.look, ["key"], timeout=timeout, on_undelivered=wrong)
+    assert (table.reads, purgatory.num_delayed, purgatory.statistics().cancelled) == (0, 0, 0)

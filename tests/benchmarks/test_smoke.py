@@ -1,4 +1,4 @@
-"""Every measurement runs, and becomes a table and a plot."""
+"""Every measurement runs, and becomes a table."""
 
 from __future__ import annotations
 
@@ -37,5 +37,3 @@ def test_run_smoke_measures_everything(tmp_path: Path) -> None:
         assert abs(line["completed"] - 500) < 100
     text = (tmp_path / "RESULTS.md").read_text()
     assert text.count(sections.measured_on(Results(lines))) == 2 + len(measured)  # the targets, where a peer beats us
-    for plot in ("many.png", "timers.png"):
-        assert (tmp_path / plot).stat().st_size > 10_000

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -177,7 +178,7 @@ class Process:
     """A bus, and when it has last checked each key, and everything."""
 
     def __init__(self, network: Network, heartbeat: float, timeout: float) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop, self.network = asyncio.get_running_loop(), network
         self.bus = ServerBus(Engine(network), [self], heartbeat=heartbeat, timeout=timeout)
         self.checks: list[tuple[Hashable, float]] = []
 
@@ -190,3 +191,14 @@ class Process:
     def checked_after(self, key: Hashable, since: float) -> float:
         """Seconds from *since* to the next check of *key*, or of everything."""
         return min((at - since for what, at in self.checks if what in (key, "*") and at >= since), default=float("inf"))
+
+
+@asynccontextmanager
+async def fleet(count: int, heartbeat: float, timeout: float, **options: float) -> AsyncIterator[list[Process]]:
+    """Start *count* processes on one network, and close them. Args: options: of the Network."""
+    network = Network(**options)  # type: ignore[arg-type]
+    processes = [Process(network, heartbeat, timeout) for _ in range(count)]
+    async with AsyncExitStack() as stack:
+        for process in processes:
+            await stack.enter_async_context(process.bus)
+        yield processes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,6 @@ from aiopurgatory.bus import BusClosedError, BusConnectError
 from aiopurgatory.bus.engine import Hear, Link, Lost
 from aiopurgatory.bus.server import ServerBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
-from aiopurgatory.testing.bus import MemoryEngine
 
 from .waits import Recorder, Told, until
 
@@ -114,24 +114,30 @@ async def test_bus_bad_arguments_are_refused(server: MemoryServer) -> None:
 
 async def test_start_server_down_raises_and_leaves_nothing(server: MemoryServer) -> None:
     server.is_down = True
-    tasks = asyncio.all_tasks()
-    bus = MemoryBus(server, [])
+    tasks, told = asyncio.all_tasks(), Told()
+    bus = MemoryBus(server, [], observers=[told])
     with pytest.raises(BusConnectError, match="the MemoryServer is down"):
         await bus.start()
     assert asyncio.all_tasks() == tasks
+    assert told.what == ["opened", "closed"]
     server.is_down = False
     async with bus:
         assert bus.statistics().connected
 
 
-@pytest.mark.parametrize("turns", range(12))
-async def test_start_cancelled_anywhere_leaves_nothing(server: MemoryServer, turns: int) -> None:
-    bus = MemoryBus(server, [])
-    task = asyncio.create_task(bus.start())
+async def cancelled_after(turns: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    task = asyncio.create_task(work)
     for _ in range(turns):
         await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])
+    return task
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_start_cancelled_anywhere_leaves_nothing(server: MemoryServer, turns: int) -> None:
+    bus = MemoryBus(server, [])
+    task = await cancelled_after(turns, bus.start())
     if task.cancelled():
         assert len(asyncio.all_tasks()) == 1
         with pytest.raises(BusClosedError):
@@ -145,11 +151,7 @@ async def test_aclose_cancelled_anywhere_leaves_nothing(server: MemoryServer, tu
     bus = MemoryBus(server, [])
     await bus.start()
     bus.publish("key")
-    task = asyncio.create_task(bus.aclose())
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.wait([task])
+    await cancelled_after(turns, bus.aclose())
     await asyncio.sleep(0.01)
     assert len(asyncio.all_tasks()) == 1
     with pytest.raises(BusClosedError):
@@ -160,11 +162,7 @@ async def test_aclose_cancelled_anywhere_leaves_nothing(server: MemoryServer, tu
 async def test_flush_cancelled_anywhere_leaves_nothing(server: MemoryServer, turns: int) -> None:
     async with MemoryBus(server, []) as bus:
         bus.publish("key")
-        task = asyncio.create_task(bus.flush())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
+        await cancelled_after(turns, bus.flush())
         await bus.flush()
         assert bus.statistics().outbox == 0
 
@@ -399,25 +397,3 @@ async def test_statistics_in_a_forked_child_says_so(server: MemoryServer) -> Non
         assert said.startswith("False None the bus was started before a fork")
         assert "disconnected" in said
         assert bus.statistics().connected
-
-
-# observers
-
-
-async def test_observers_are_told_once_of_each_life(server: MemoryServer) -> None:
-    told = Told()
-    bus = MemoryBus(server, [], observers=[told])
-    for _ in range(2):
-        async with bus:
-            await bus.start()
-        await bus.aclose()
-    server.is_down = True
-    with pytest.raises(BusConnectError):
-        await bus.start()
-    assert told.what == ["opened", "closed"] * 3
-
-
-@pytest.mark.parametrize("name", ["", "x" * 64, "\ud800", "\u00e4", 7])
-def test_bus_refuses_a_name_that_is_no_channel(name: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="name must be"):
-        ServerBus(MemoryEngine(MemoryServer()), [], name=name)

@@ -108,7 +108,7 @@ def test_hear_data_among_keys_is_malformed(message: str) -> None:
     assert (checked, told, rules.malformed) == (["key"], [], 1)
 
 
-async def test_data_come_to_every_target_for_data_alone() -> None:
+async def test_data_come_to_every_target_for_data_alone(reported: list[dict[str, Any]]) -> None:
     class Curious(Recorder):
         def hear(self, message: str) -> None:
             self.keys.append(message)
@@ -120,8 +120,6 @@ async def test_data_come_to_every_target_for_data_alone() -> None:
         def notify_all(self) -> None:
             pass
 
-    found: list[BaseException] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
     server, curious, first, second = MemoryServer(), Curious(), Heard(), Heard()
     async with MemoryBus(server, [Broken(), curious, first.target]) as bus:
         bus.add(second.target)
@@ -132,7 +130,7 @@ async def test_data_come_to_every_target_for_data_alone() -> None:
         server.deliver([FORGED])
         await until(lambda: len(first.changes) == 2)
         assert len(second.changes) == 1
-    assert [type(exc) for exc in found] == [LookupError, LookupError]
+    assert [type(context["exception"]) for context in reported] == [LookupError, LookupError]
 
 
 async def test_publish_of_a_strange_key_is_a_key(make_bus: Maker) -> None:

@@ -107,13 +107,13 @@ async def test_publish_threadsafe_refuses_before_the_loop_runs(make_bus: Maker) 
         bus.publish_threadsafe("key")
 
 
-async def test_publish_threadsafe_key_lost_by_close_is_reported(make_bus: Maker) -> None:
-    found: list[BaseException] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
+async def test_publish_threadsafe_key_lost_by_close_is_reported(
+    make_bus: Maker, reported: list[dict[str, Any]]
+) -> None:
     async with make_bus([]) as bus:
         bus.publish_threadsafe("key")
-    await until(lambda: found)
-    assert [type(exc) for exc in found] == [BusClosedError]
+    await until(lambda: reported)
+    assert [type(context["exception"]) for context in reported] == [BusClosedError]
 
 
 def test_publish_other_loop_is_refused(make_bus: Maker) -> None:
@@ -173,9 +173,7 @@ class Bad:
         raise ZeroDivisionError
 
 
-async def test_target_that_raises_harms_only_itself(make_bus: Maker) -> None:
-    reported: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+async def test_target_that_raises_harms_only_itself(make_bus: Maker, reported: list[dict[str, Any]]) -> None:
     good = Recorder()
     async with make_bus([Bad(), good]) as bus:
         bus.publish("key")
@@ -228,16 +226,20 @@ async def test_observers_are_not_told_by_the_child_of_a_fork(make_bus: Maker) ->
     assert told.what == ["opened", "closed"]
 
 
-async def test_observer_that_raises_harms_nobody(make_bus: Maker) -> None:
-    reported: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+async def test_observer_that_raises_harms_nobody(make_bus: Maker, reported: list[dict[str, Any]]) -> None:
     broken, told = Told(fails=True), Told()
     async with make_bus([], observers=[broken, told]):
         pass
     assert told.what == broken.what == ["opened", "closed"]
-    assert [type(exc) for exc in reported] == [LookupError] * 2
+    assert [type(context["exception"]) for context in reported] == [LookupError] * 2
 
 
 def test_bus_refuses_what_is_no_observer(make_bus: Maker) -> None:
     with pytest.raises(TypeError, match="observers must be instances of Observer, got 7"):
         make_bus([], observers=[7])
+
+
+@pytest.mark.parametrize("name", ["", "x" * 64, "\ud800", "\u00e4", 7])
+def test_bus_refuses_a_name_that_is_no_channel(make_bus: Maker, name: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="name must be"):
+        make_bus([], name=name)

@@ -43,14 +43,6 @@ class Raising(Recorder, Observer):
         self.fault()
 
 
-@pytest.fixture
-async def reports() -> list[Any]:
-    """The exceptions that the loop has reported."""
-    found: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
-    return found
-
-
 async def test_listeners_interrupted_notify_mutes_no_other(interrupt: Interrupt) -> None:
     listeners, called = Listeners(), list[Hashable]()
     listeners.add(called.append, ["a", "b"])
@@ -60,13 +52,15 @@ async def test_listeners_interrupted_notify_mutes_no_other(interrupt: Interrupt)
     await until(lambda: called == ["a", "b"], 1.0)
 
 
-async def test_listeners_interrupted_slice_mutes_no_notify(interrupt: Interrupt, reports: list[Any]) -> None:
+async def test_listeners_interrupted_slice_mutes_no_notify(
+    interrupt: Interrupt, reported: list[dict[str, Any]]
+) -> None:
     listeners, called = Listeners(turn_budget=1e-6), list[Hashable]()
     listeners.add(called.append, range(100))
     listeners.notify_all()
     interrupted = interrupt("call_soon", "aiopurgatory.bus.listeners")
-    await until(lambda: reports, 1.0)
-    assert [type(exc) for exc in reports] == [interrupted]
+    await until(lambda: reported, 1.0)
+    assert [type(context["exception"]) for context in reported] == [interrupted]
     listeners.notify(0)
     await until(lambda: called == [*range(100), 0] or called == [0, *range(100)], 1.0)
 
@@ -89,11 +83,13 @@ async def test_start_interrupted_at_its_task_can_be_repeated(interrupt: Interrup
         assert bus.statistics().connected
 
 
-async def test_link_interrupted_at_its_timer_still_notices_a_gap(interrupt: Interrupt, reports: list[Any]) -> None:
+async def test_link_interrupted_at_its_timer_still_notices_a_gap(
+    interrupt: Interrupt, reported: list[dict[str, Any]]
+) -> None:
     async with MemoryBus(MemoryServer(), [], heartbeat=0.1, timeout=0.1) as bus:
         interrupted = interrupt("call_at", "aiopurgatory.bus.drive")  # it is idle: the next timer is that of a probe
-        await until(lambda: reports, 2.0)
-        assert [type(exc) for exc in reports] == [interrupted]
+        await until(lambda: reported, 2.0)
+        assert [type(context["exception"]) for context in reported] == [interrupted]
         bus.lose()
         await until(lambda: bus.statistics().gaps == 1, 2.0)
 
@@ -103,7 +99,7 @@ class Stopped(BaseException):
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.05])
-async def test_check_interrupted_is_repeated_by_the_next_link(spread: float, reports: list[Any]) -> None:
+async def test_check_interrupted_is_repeated_by_the_next_link(spread: float, reported: list[dict[str, Any]]) -> None:
     """With a spread, a timer makes it. Otherwise the link would have no timer any more, either."""
     server, target = MemoryServer(), Raising()
     engine = MemoryEngine(server)
@@ -124,7 +120,7 @@ async def test_check_interrupted_is_repeated_by_the_next_link(spread: float, rep
         engine.lose()
         gaps = bus.statistics().gaps
         await until(lambda: bus.statistics().gaps > gaps, 2.0)
-    assert [type(exc) for exc in reports] == [Stopped]
+    assert [type(context["exception"]) for context in reported] == [Stopped]
 
 
 async def test_local_start_interrupted_by_a_target_can_be_repeated() -> None:

@@ -119,9 +119,7 @@ class Late:
 
 
 @pytest.mark.parametrize("iterations", range(1, 5))
-async def test_loop_blocked_answers_come_late_is_no_gap(iterations: int) -> None:
-    reported: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+async def test_loop_blocked_answers_come_late_is_no_gap(iterations: int, reported: list[dict[str, Any]]) -> None:
     engine = Late(iterations)
     async with ServerBus(engine, [], heartbeat=30.0, timeout=0.02) as bus:
         engine.is_slow = True

@@ -45,10 +45,8 @@ async def test_control_sent_counts_as_received_and_is_lost(server: Server, monke
     assert not await arrives(server)
 
 
-async def test_server_killed_in_the_middle_of_publishing(own_server: Server) -> None:
+async def test_server_killed_in_the_middle_of_publishing(own_server: Server, reported: list[dict[str, Any]]) -> None:
     """asyncpg may then raise InternalClientError, and no error of a connection."""
-    reported: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     there = Recorder()
     patient = {"heartbeat": 60.0, "timeout": 60.0}  # the end of the connection tells, and not the missing echo
     async with bus_on(own_server.url(), [], **patient) as one, bus_on(own_server.url(), [there], **patient):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,7 @@ async def test_gap_with_many_waiters_is_sliced() -> None:
     assert await iterations_to_end_all(1000.0) <= 3
 
 
-async def test_target_that_raises_costs_no_other_key() -> None:
+async def test_target_that_raises_costs_no_other_key(reported: list[dict[str, Any]]) -> None:
     """This holds for CancelledError, too: a check may end an operation with one."""
 
     class Fails(Recorder):
@@ -130,12 +131,10 @@ async def test_target_that_raises_costs_no_other_key() -> None:
             if key == "bad":
                 raise asyncio.CancelledError
 
-    reported: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
     server, there = MemoryServer(), Fails()
     async with MemoryBus(server, []) as one, MemoryBus(server, [there]) as other:
         for key in ("x", "bad", "y"):
             one.publish(key)
         await until(lambda: "y" in there.keys)
         assert (there.keys, other.statistics().gaps) == (["x", "bad", "y"], 0)
-    assert [type(exc) for exc in reported] == [asyncio.CancelledError]
+    assert [type(context["exception"]) for context in reported] == [asyncio.CancelledError]

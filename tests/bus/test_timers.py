@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from aiopurgatory.bus import BusConnectError
-from aiopurgatory.bus.drive import GRACE, Drive
 from aiopurgatory.bus.keys import pack
 from aiopurgatory.bus.pauses import FIRST_PAUSE
 from aiopurgatory.bus.rules import SPACING, Arrivals, Echo
 
-from .simulated import WAY, Fault, Network, Process, run_simulated
+from .simulated import WAY, Fault, Network, Process, fleet, run_simulated
 from .waits import until
 
 #: Heartbeat and timeout, in each order.
@@ -60,26 +59,22 @@ async def slowest(fault: Fault, heartbeat: float, timeout: float, period: float)
     Returns: also the messages that may be struck: those of the first rounds. The later rounds have no faults. They show
     whether everything still works.
     """
-    network = Network(answer_way=0.0005 if fault.number % 2 else 0.002)
-    processes = [Process(network, heartbeat, timeout) for _ in range(PROCESSES)]
-    for process in processes:
-        await process.bus.start()
-    await asyncio.sleep(1.1 * heartbeat)  # each has heard each
-    network.strike(fault)
-    published = Published(heartbeat, timeout)
-    sent: list[str] = []
-    rounds, struck = (8, 3) if period < 1.0 else (3, 2)
-    for number in range(rounds):
-        for place, process in enumerate(processes):
-            await asyncio.sleep(period / PROCESSES)
-            published.add(f"{number} of {place}", process, processes)
-        if number == struck - 1:
-            await asyncio.sleep(5 * WAY)
-            sent = network.sent[:]
-    found = await published.slowest()
-    for process in processes:
-        await process.bus.aclose()
-    return found, sent
+    answer_way = 0.0005 if fault.number % 2 else 0.002
+    async with fleet(PROCESSES, heartbeat, timeout, answer_way=answer_way) as processes:
+        await asyncio.sleep(1.1 * heartbeat)  # each has heard each
+        network = processes[0].network
+        network.strike(fault)
+        published = Published(heartbeat, timeout)
+        sent: list[str] = []
+        rounds, struck = (8, 3) if period < 1.0 else (3, 2)
+        for number in range(rounds):
+            for place, process in enumerate(processes):
+                await asyncio.sleep(period / PROCESSES)
+                published.add(f"{number} of {place}", process, processes)
+            if number == struck - 1:
+                await asyncio.sleep(5 * WAY)
+                sent = network.sent[:]
+        return await published.slowest(), sent
 
 
 async def slowest_of_new(fault: Fault, heartbeat: float, timeout: float, are_all_new: bool) -> tuple[float, list[str]]:
@@ -178,18 +173,13 @@ def test_control_first_number_unread_some_never_hear(are_all_new: bool, monkeypa
 
 async def checks_on_joining(processes: int) -> tuple[int, int]:
     """Return how often a process checks everything in the half minute after it joins a fleet, and its gaps."""
-    network = Network()
-    fleet = [Process(network, 5.0, 5.0) for _ in range(processes)]
-    for process in fleet:
-        await process.bus.start()
-        await asyncio.sleep(0.1)
-    await asyncio.sleep(12.0)
-    joining = Process(network, 5.0, 5.0)
-    await joining.bus.start()
-    await asyncio.sleep(30.0)
-    found = sum(what == "*" for what, _ in joining.checks), joining.bus.statistics().gaps
-    for process in [*fleet, joining]:
-        await process.bus.aclose()
+    async with fleet(processes, 5.0, 5.0) as others:
+        await asyncio.sleep(12.0)
+        joining = Process(others[0].network if others else Network(), 5.0, 5.0)
+        await joining.bus.start()
+        await asyncio.sleep(30.0)
+        found = sum(what == "*" for what, _ in joining.checks), joining.bus.statistics().gaps
+        await joining.bus.aclose()
     return found
 
 
@@ -218,35 +208,6 @@ def test_chaos_each_message_goes_wrong_all_hear(heartbeat: float, timeout: float
     assert late(slowest, heartbeat, timeout, period) == []
 
 
-def test_control_timer_lost_in_a_send_some_never_hear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An earlier timer: with heartbeat < timeout, it woke the task in the middle of sending, and was lost."""
-
-    def next_at(self: Echo) -> float:
-        return self._overdue_at() if self._overdue_at() < inf else self._probe_at()
-
-    def hear(self: Drive, message: str) -> None:
-        self._rules.hear(message, self._loop.time())
-        self._told()
-
-    def tick(self: Drive) -> None:
-        self._timer, self._due = None, inf
-        now = self._loop.time()
-        self._rules.tick(now)
-        if self._rules.echo.is_overdue(now):
-            self._judge(GRACE)
-        elif not self._rules.echo._unechoed and now >= self._rules.echo.echoed_at + 0.5:
-            self.wake()
-        else:
-            self._arm()
-
-    monkeypatch.setattr(Drive, "_hear", hear)
-    monkeypatch.setattr(Drive, "_tick", tick)
-    monkeypatch.setattr(Echo, "next_at", next_at)
-    monkeypatch.setattr(Echo, "_probe_at", lambda self: inf if self._unechoed else self.echoed_at + 0.5)
-    found = late(slowest, 0.5, 2.5, 0.73, step=3, kinds=["swallow"])
-    assert {what for what, _, seconds in found if seconds == inf} == {"acknowledgement"}
-
-
 def test_control_numbers_unread_some_never_hear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without R6, a single notification can be lost unnoticed."""
     monkeypatch.setattr(Arrivals, "gap_at", lambda *_: inf)
@@ -266,25 +227,20 @@ async def oldest_news(heartbeat: float, timeout: float, seconds: float, own_keys
 
     Returns: how long the slowest check of its keys took, and the gaps.
     """
-    network = Network()
-    one, other = (Process(network, heartbeat, timeout) for _ in range(2))
-    await one.bus.start()
-    await other.bus.start()
-    await asyncio.sleep(1.1 * heartbeat)
-    network.links[-1].listening.slowness = seconds
-    loop = asyncio.get_running_loop()
-    published = []
-    for number in range(200):
-        await asyncio.sleep(0.1)
-        published.append((f"{number}", loop.time()))
-        one.bus.publish(f"{number}")
-        if own_keys:
-            other.bus.publish(f"own {number}")
-    await asyncio.sleep(3.0 * (heartbeat + timeout))
-    gaps = other.bus.statistics().gaps
-    await one.bus.aclose()
-    await other.bus.aclose()
-    return max(other.checked_after(*each) for each in published), gaps
+    async with fleet(2, heartbeat, timeout) as (one, other):
+        await asyncio.sleep(1.1 * heartbeat)
+        other.network.links[-1].listening.slowness = seconds
+        loop = asyncio.get_running_loop()
+        published = []
+        for number in range(200):
+            await asyncio.sleep(0.1)
+            published.append((f"{number}", loop.time()))
+            one.bus.publish(f"{number}")
+            if own_keys:
+                other.bus.publish(f"own {number}")
+        await asyncio.sleep(3.0 * (heartbeat + timeout))
+        gaps = other.bus.statistics().gaps
+        return max(other.checked_after(*each) for each in published), gaps
 
 
 @pytest.mark.parametrize("own_keys", [False, True], ids=["others_publish", "all_publish"])
@@ -304,23 +260,20 @@ async def slowest_deaf(heartbeat: float, timeout: float, answer_way: float) -> t
 
     Returns: seconds until the slowest check of a key that another process published then, and the earlier gaps.
     """
-    network, early, found = Network(), 0, 0.0
-    one, other = (Process(network, heartbeat, timeout) for _ in range(2))
-    await one.bus.start()
-    await other.bus.start()
-    loop = asyncio.get_running_loop()
-    for number in range(24):
-        link, gaps = network.links[-1], other.bus.statistics().gaps
-        link.answering.way = answer_way
-        await asyncio.sleep(3.0 * max(heartbeat, answer_way) + (answer_way + heartbeat) * number / 24)
-        early += other.bus.statistics().gaps - gaps
-        network.links[-1].listening.is_swallowing = True
-        at = loop.time()
-        one.bus.publish(f"{number}")
-        await asyncio.sleep(3.0 * (heartbeat + timeout))
-        found = max(found, other.checked_after(f"{number}", at))
-    await one.bus.aclose()
-    await other.bus.aclose()
+    early, found = 0, 0.0
+    async with fleet(2, heartbeat, timeout) as (one, other):
+        network = other.network
+        loop = asyncio.get_running_loop()
+        for number in range(24):
+            link, gaps = network.links[-1], other.bus.statistics().gaps
+            link.answering.way = answer_way
+            await asyncio.sleep(3.0 * max(heartbeat, answer_way) + (answer_way + heartbeat) * number / 24)
+            early += other.bus.statistics().gaps - gaps
+            network.links[-1].listening.is_swallowing = True
+            at = loop.time()
+            one.bus.publish(f"{number}")
+            await asyncio.sleep(3.0 * (heartbeat + timeout))
+            found = max(found, other.checked_after(f"{number}", at))
     return found, early
 
 
@@ -345,24 +298,19 @@ def test_control_any_echo_counts_news_get_too_old(monkeypatch: pytest.MonkeyPatc
 
 async def checked_after_a_cut() -> float:
     """A notification is lost, and its publisher's link breaks before the next one."""
-    network = Network()
-    one, other = (Process(network, 1.0, 1.0) for _ in range(2))
-    await one.bus.start()
-    await other.bus.start()
-    await asyncio.sleep(1.5)
-    link = network.links[1]
-    hear, link.hear = link.hear, lambda _: None
-    at = asyncio.get_running_loop().time()
-    one.bus.publish("key")
-    await one.bus.flush()
-    await asyncio.sleep(0.05)
-    link.hear = hear
-    network.links[0].lost(ConnectionResetError("cut"))
-    await asyncio.sleep(30.0)
-    found = other.checked_after("key", at)
-    await one.bus.aclose()
-    await other.bus.aclose()
-    return found
+    async with fleet(2, 1.0, 1.0) as (one, other):
+        network = other.network
+        await asyncio.sleep(1.5)
+        link = network.links[1]
+        hear, link.hear = link.hear, lambda _: None
+        at = asyncio.get_running_loop().time()
+        one.bus.publish("key")
+        await one.bus.flush()
+        await asyncio.sleep(0.05)
+        link.hear = hear
+        network.links[0].lost(ConnectionResetError("cut"))
+        await asyncio.sleep(30.0)
+        return other.checked_after("key", at)
 
 
 def test_lost_before_the_publisher_is_cut_is_noticed() -> None:
@@ -371,16 +319,13 @@ def test_lost_before_the_publisher_is_cut_is_noticed() -> None:
 
 async def error_of_a_deaf_bus() -> str | None:
     """It publishes all the time, so an acknowledgement is on its way at any time."""
-    process = Process(network := Network(answer_way=0.02), 1.0, 1.0)
-    await process.bus.start()
-    await asyncio.sleep(1.5)
-    network.links[0].listening.is_swallowing = True
-    while process.bus.statistics().error is None:
-        process.bus.publish("key")
-        await asyncio.sleep(0.01)
-    error = process.bus.statistics().error
-    await process.bus.aclose()
-    return error
+    async with fleet(1, 1.0, 1.0, answer_way=0.02) as (process,):
+        await asyncio.sleep(1.5)
+        process.network.links[0].listening.is_swallowing = True
+        while process.bus.statistics().error is None:
+            process.bus.publish("key")
+            await asyncio.sleep(0.01)
+        return process.bus.statistics().error
 
 
 def test_error_deaf_while_publishing_is_the_lost_echo() -> None:
@@ -389,17 +334,14 @@ def test_error_deaf_while_publishing_is_the_lost_echo() -> None:
 
 async def everything_twice() -> list[float]:
     """Return the times of the checks of everything after two messages that ask for one, 0.1 s apart."""
-    process = Process(network := Network(), 5.0, 5.0)
-    await process.bus.start()
-    await asyncio.sleep(1.0)
-    at = asyncio.get_running_loop().time()
-    network.deliver("*")
-    await asyncio.sleep(0.1)
-    network.deliver("*")
-    await asyncio.sleep(12.0)
-    found = [when - at for what, when in process.checks if what == "*" and when > at]
-    await process.bus.aclose()
-    return found
+    async with fleet(1, 5.0, 5.0) as (process,):
+        await asyncio.sleep(1.0)
+        at = asyncio.get_running_loop().time()
+        process.network.deliver("*")
+        await asyncio.sleep(0.1)
+        process.network.deliver("*")
+        await asyncio.sleep(12.0)
+        return [when - at for what, when in process.checks if what == "*" and when > at]
 
 
 def test_everything_put_off_is_checked_without_a_message() -> None:
@@ -412,21 +354,17 @@ def test_everything_put_off_is_checked_without_a_message() -> None:
 
 async def gaps_in(seconds: float, after_echo: float) -> int:
     """Return the number of gaps if each connection is cut *after_echo* seconds after its first echo."""
-    network = Network()
-    process = Process(network, 1.0, 1.0)
-    await process.bus.start()
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    while loop.time() < end:
-        while not process.bus.statistics().connected:  # noqa: ASYNC110 simulated
+    async with fleet(1, 1.0, 1.0) as (process,):
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while loop.time() < end:
+            while not process.bus.statistics().connected:  # noqa: ASYNC110 simulated
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(after_echo)
+            for link in process.network.links[:]:
+                link.lost(ConnectionResetError("cut"))
             await asyncio.sleep(0.001)
-        await asyncio.sleep(after_echo)
-        for link in network.links[:]:
-            link.lost(ConnectionResetError("cut"))
-        await asyncio.sleep(0.001)
-    gaps = process.bus.statistics().gaps
-    await process.bus.aclose()
-    return gaps
+        return process.bus.statistics().gaps
 
 
 def test_flapping_cut_after_each_echo_has_few_gaps() -> None:
@@ -442,14 +380,12 @@ def test_flapping_rare_cuts_are_mended_at_once() -> None:
 
 async def attempts_in(seconds: float, timeout: float) -> int:
     """Return how often a bus that was up tries to connect to a silent server."""
-    network = Network()
-    process = Process(network, timeout, timeout)
-    await process.bus.start()
-    network.is_silent = True
-    before = network.attempts
-    await asyncio.sleep(seconds)
-    await process.bus.aclose()
-    return network.attempts - before
+    async with fleet(1, timeout, timeout) as (process,):
+        network = process.network
+        network.is_silent = True
+        before = network.attempts
+        await asyncio.sleep(seconds)
+        return network.attempts - before
 
 
 def test_silent_server_gets_few_attempts_and_never_none() -> None:
@@ -462,10 +398,8 @@ def test_silent_server_gets_few_attempts_and_never_none() -> None:
 
 async def test_acknowledgement_swallowed_is_a_gap_in_time() -> None:
     """The heartbeat is shorter than the timeout, and an echo comes in between."""
-    network = Network()
-    one, other = (Process(network, 0.1, 0.5) for _ in range(2))
-    async with one.bus, other.bus:
-        network.links[0].answering.is_swallowing = True
+    async with fleet(2, 0.1, 0.5) as (one, other):
+        one.network.links[0].answering.is_swallowing = True
         one.bus.publish("key")
         await asyncio.sleep(0.25)
         one.bus.publish("later")

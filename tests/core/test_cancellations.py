@@ -205,15 +205,6 @@ async def test_on_undelivered_raising_is_reported(purgatory: Purgatory, reports:
     reports.clear()
 
 
-async def test_timeout_scope_cancels_op_and_uncancels(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0):
-            await op
-    assert (op.ran, purgatory.watched_entries) == (["on_cancel"], 0)
-    assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize("completed_first", [True, False])
 async def test_timeout_scope_and_completion_in_one_turn(purgatory: Purgatory, completed_first: bool) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
@@ -230,48 +221,6 @@ async def test_timeout_scope_and_completion_in_one_turn(purgatory: Purgatory, co
         seen = "TimeoutError"
     assert seen == "TimeoutError"
     assert op.ran == (["on_complete", "on_undelivered"] if completed_first else ["on_cancel"])
-
-
-async def test_task_group_sibling_fails_cancels_op(purgatory: Purgatory) -> None:
-    ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
-
-    async def wait_for_all() -> None:
-        async with asyncio.TaskGroup() as group:
-            for op in ops:
-                group.create_task(wait(op))
-            await turns(1)
-            ops[1].fail(Boom())
-
-    with pytest.raises(ExceptionGroup) as raised:
-        await wait_for_all()
-    assert [type(exc) for exc in raised.value.exceptions] == [Boom]
-    assert [op.outcome for op in ops] == [Outcome.CANCELLED, Outcome.FAILED, Outcome.CANCELLED]
-    assert purgatory.watched_entries == 0
-
-
-async def test_shield_keeps_op_alive(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-
-    async def wait_shielded() -> str:
-        return await asyncio.shield(op)
-
-    task = asyncio.create_task(wait_shielded())
-    await turns(2)
-    task.cancel()
-    await asyncio.wait([task])
-    assert (task.cancelled(), op.outcome) == (True, None)
-    op.force_complete()
-    await turns(2)
-    assert op.ran == ["on_complete"]
-
-
-async def test_wait_for_cancelled_cancels_op(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    task = asyncio.create_task(asyncio.wait_for(op, 60.0))
-    await turns(2)
-    task.cancel()
-    await asyncio.wait([task])
-    assert (task.cancelled(), op.ran) == (True, ["on_cancel"])
 
 
 async def test_gather_cancelled_cancels_all(purgatory: Purgatory) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
 import pytest
@@ -23,14 +22,6 @@ async def test_check_tries_all_oldest_first(purgatory: Purgatory) -> None:
     assert order == ops[1:5]
     assert [op.tries for op in ops] == [3] * 6
     assert purgatory.cancel_for_key("key") == [ops[0], ops[5]]
-
-
-async def test_check_order_is_kept_when_some_leave(purgatory: Purgatory) -> None:
-    ops = [purgatory.watch(Op(), ["key"]) for _ in range(5)]
-    ops[0].cancel()
-    ops[3].cancel()
-    late = purgatory.watch(Op(), ["key"])
-    assert purgatory.cancel_for_key("key") == [ops[1], ops[2], ops[4], late]
 
 
 async def test_check_one_key_leaves_all_keys(purgatory: Purgatory) -> None:
@@ -82,14 +73,6 @@ async def test_check_spares_those_watched_meanwhile(purgatory: Purgatory) -> Non
     check_invariants(purgatory)
     assert (last.tries, later.tries) == (3, 2)
     assert purgatory.cancel_for_key("key") == [last, later]
-
-
-async def test_check_spares_those_ended_meanwhile(purgatory: Purgatory) -> None:
-    first = purgatory.watch(Op(on_complete=lambda _: last.cancel()), ["key"])
-    last = purgatory.watch(Op(), ["key"])
-    first.ready = last.ready = True
-    assert purgatory.check_and_complete("key") == 1
-    assert (last.tries, last.ran) == (2, ["on_cancel"])
 
 
 async def test_check_nested_returns_0_and_runs_this_turn(purgatory: Purgatory) -> None:
@@ -146,57 +129,6 @@ async def test_check_chain_of_10000_is_iterative(purgatory: Purgatory, clock: Ma
     assert len(reached) == 10_000
     assert purgatory.watched_entries == 0
     check_invariants(purgatory)
-
-
-async def test_check_all_tries_each_op_once(purgatory: Purgatory) -> None:
-    ops = [purgatory.watch(Op(), keys) for keys in (["a", "b", "c"], ["b"], ["d", "a"])]
-    assert purgatory.check_all() == 0
-    assert [op.tries for op in ops] == [3, 3, 3]
-    ops[0].ready = ops[2].ready = True
-    assert purgatory.check_all() == 2
-    check_invariants(purgatory)
-    assert (purgatory.num_delayed, purgatory.watched_entries) == (1, 1)
-
-
-async def test_cancel_for_key_detaches_everywhere_in_order(purgatory: Purgatory, clock: ManualClock) -> None:
-    ops = [purgatory.watch(Op(1.0), ["key", number]) for number in range(3)]
-    other = purgatory.watch(Op(1.0), [1])
-    tasks = [asyncio.create_task(asyncio.wait_for(op, None)) for op in ops]
-    await turns(1)
-    assert purgatory.cancel_for_key("key") == ops
-    check_invariants(purgatory)
-    assert (purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().keys) == (1, 1, 1)
-    assert purgatory.cancel_for_key("key") == []
-    await asyncio.wait(tasks)
-    assert all(task.cancelled() for task in tasks)
-    await clock.advance(1.0)
-    assert [op.ran for op in ops] == [["on_cancel"]] * 3
-    assert other.expired
-
-
-async def test_cancel_for_key_cancels_all_before_any_hook(purgatory: Purgatory) -> None:
-    first = purgatory.watch(Op(on_cancel=lambda _: second.force_complete()), ["key"])
-    second, third = (purgatory.watch(Op(), ["key"]) for _ in range(2))
-    assert purgatory.cancel_for_key("key") == [first, second, third]
-    assert second.outcome is Outcome.CANCELLED
-
-
-@pytest.mark.parametrize("purge_interval", [0, 100])
-async def test_complete_for_key_completes_all_in_order(clock: ManualClock, purge_interval: int) -> None:
-    async with Purgatory(clock=clock, purge_interval=purge_interval) as purgatory:
-        ops = [purgatory.watch(Op(1.0), ["key", number]) for number in range(3)]
-        other = purgatory.watch(Op(1.0), [1])
-        tasks = [asyncio.create_task(asyncio.wait_for(op, None)) for op in ops]
-        await turns(1)
-        assert purgatory.complete_for_key("key") == ops
-        check_invariants(purgatory)
-        assert purgatory.complete_for_key("key") == []
-        assert await asyncio.gather(*tasks) == ["result"] * 3
-        await clock.advance(1.0)
-        assert [op.ran for op in ops] == [["on_complete"]] * 3
-        assert other.expired
-        statistics = purgatory.statistics()
-        assert (statistics.completed, statistics.expired, statistics.missed_triggers) == (3, 1, 0)
 
 
 async def test_complete_for_key_ends_all_before_any_hook(purgatory: Purgatory) -> None:

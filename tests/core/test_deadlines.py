@@ -83,14 +83,6 @@ async def test_expiry_at_any_uptime_comes_at_its_time(start: float) -> None:
         assert op.expired
 
 
-async def test_expiry_of_zero_timeout_on_a_later_turn(purgatory: Purgatory, clock: ManualClock) -> None:
-    op = Op(0)
-    assert purgatory.try_complete_else_watch(op, ["key"]) is False
-    assert (op.outcome, purgatory.num_delayed) == (None, 1)
-    await clock.advance(0.001)
-    assert op.expired
-
-
 async def test_expiry_runs_hooks_in_order(purgatory: Purgatory, clock: ManualClock) -> None:
     op = purgatory.watch(Op(1.0), ["a", "b"])
     task = asyncio.create_task(fate(op))
@@ -100,13 +92,6 @@ async def test_expiry_runs_hooks_in_order(purgatory: Purgatory, clock: ManualClo
     assert (op.tries, op.ran) == (3, ["on_complete", "on_expiration"])
     assert await task == "result"
     assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
-
-
-async def test_expiry_with_data_just_in_completes(purgatory: Purgatory, clock: ManualClock) -> None:
-    op = purgatory.watch(Op(1.0), ["key"])
-    op.ready = True  # and nobody checked the key
-    await clock.advance(1.0)
-    assert (op.outcome, op.ran) == (Outcome.COMPLETED, ["on_complete"])
 
 
 async def test_expiry_order_is_by_deadline_then_arrival(purgatory: Purgatory, clock: ManualClock) -> None:
@@ -209,12 +194,6 @@ async def test_reschedule_in_its_last_try_puts_expiry_off(purgatory: Purgatory, 
     assert (op.outcome, op.tries) == (Outcome.EXPIRED, 4)
 
 
-async def test_reschedule_in_its_last_try_to_none(purgatory: Purgatory, clock: ManualClock) -> None:
-    op = purgatory.watch(Op(1.0, try_complete=lambda op: op.tries == 3 and purgatory.reschedule(op, None)), ["key"])
-    await clock.advance(1e6)
-    assert (op.outcome, op.tries, purgatory.num_delayed) == (None, 3, 1)
-
-
 @pytest.mark.parametrize("tries", [1, 2])
 async def test_reschedule_while_it_is_watched(purgatory: Purgatory, clock: ManualClock, tries: int) -> None:
     op = Op(1.0, try_complete=lambda op: op.tries == tries and purgatory.reschedule(op, 3.0))
@@ -223,15 +202,6 @@ async def test_reschedule_while_it_is_watched(purgatory: Purgatory, clock: Manua
     assert op.outcome is None
     await clock.advance(0.001)
     assert op.expired
-
-
-async def test_reschedule_other_due_in_same_bucket(purgatory: Purgatory, clock: ManualClock) -> None:
-    purgatory.watch(Op(1.0, on_complete=lambda _: purgatory.reschedule(other, 1.0)), ["key"])
-    other = purgatory.watch(Op(1.0), ["key"])
-    await clock.advance(1.999)
-    assert other.outcome is None
-    await clock.advance(0.001)
-    assert other.expired
 
 
 @pytest.mark.parametrize("name", ENDINGS)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from contextlib import suppress
 from itertools import permutations
-from typing import cast
-from weakref import ref
 
 import pytest
 
-from aiopurgatory import Outcome, Purgatory, PurgatoryClosedError
+from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import ENDINGS, Boom, Op, fate, turns
+from .parts import ENDINGS, Op, fate, turns
 
 ORDERS = [*permutations(ENDINGS, 2), *permutations(ENDINGS, 3)]
 
@@ -62,28 +58,3 @@ async def test_end_keeps_the_neighbours(purgatory: Purgatory, reports: list[Base
     await turns(2)
     reports.clear()
     assert purgatory.cancel_for_key("shared") == [before, after]
-
-
-@pytest.mark.parametrize("name", ENDINGS)
-async def test_end_leaves_no_reference(purgatory: Purgatory, name: str) -> None:
-    made: list[ref[Op]] = []
-
-    def make() -> Op:
-        op = Op(60.0)
-        made.append(ref(op))
-        return op
-
-    async def use() -> None:
-        with suppress(Boom, PurgatoryClosedError, asyncio.CancelledError):
-            await purgatory.watch(make(), ["a", "b"])
-
-    task = asyncio.create_task(use())
-    await turns(1)
-    gc.disable()
-    try:
-        ENDINGS[name].end(purgatory, cast(Op, made[0]()))
-        await task
-        del task
-        assert made[0]() is None
-    finally:
-        gc.enable()

@@ -161,15 +161,6 @@ async def test_hook_raising_in_watch_leaves_nothing(
     assert op.tries == tries
 
 
-async def test_on_complete_raising_from_force_complete(purgatory: Purgatory, reports: list[BaseException]) -> None:
-    boom = Boom()
-    op = purgatory.watch(Op(1.0, on_complete=raising(boom)), ["key"])
-    assert op.force_complete() is True
-    assert (op.outcome, op.ran, op.exception()) == (Outcome.FAILED, ["on_complete"], boom)
-    await turns(3)
-    assert reports == []  # it was looked at before the turn ended
-
-
 async def test_try_complete_raising_after_the_end(purgatory: Purgatory, reports: list[BaseException]) -> None:
     def end_then_raise(op: Op) -> None:
         op.force_complete()
@@ -239,18 +230,6 @@ async def test_on_expiration_raising_in_clock_task(
     assert {type(exc) for exc in reports} == ({error} if outcome is Outcome.FAILED else set())
     reports.clear()
     assert good.outcome is Outcome.EXPIRED
-
-
-async def test_failure_nobody_awaits_is_reported_once(purgatory: Purgatory, reports: list[BaseException]) -> None:
-    boom = Boom()
-    op = purgatory.watch(Op(1.0), ["key"])
-    op.fail(boom)
-    assert reports == []
-    await turns(2)
-    assert reports == [boom]
-    await turns(5)
-    assert (reports, await fate(op)) == ([boom], "Boom")
-    reports.clear()
 
 
 async def test_failure_of_another_closed_purgatory_is_reported(

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import math
 import re
 import warnings
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
@@ -122,16 +120,6 @@ def test_clock_that_is_none_raises_type_error(clock: Any) -> None:
         Purgatory(clock=clock)
 
 
-@pytest.mark.parametrize("timeout", [0.0, 1.0])
-async def test_wait_for_no_function_raises_type_error(purgatory: Purgatory, timeout: float) -> None:
-    true: Any = True
-    with pytest.raises(TypeError, match="condition must be a function, got True"):
-        await purgatory.wait_for(true, ["key"], timeout=timeout)
-    with pytest.raises(TypeError, match="on_undelivered must be a function, got True"):
-        await purgatory.wait_for(lambda: 1, ["key"], timeout=timeout, on_undelivered=true)
-    assert purgatory.num_delayed == 0
-
-
 # hooks that are coroutine functions
 
 
@@ -193,15 +181,6 @@ async def test_async_on_complete_fails_the_op(purgatory: Purgatory, how: str) ->
     assert await task == "TypeError"
 
 
-async def test_async_hook_harms_its_own_op_only(purgatory: Purgatory) -> None:
-    ops: list[Op] = [purgatory.watch(kind(60.0), ["key"]) for kind in (Op, AsyncComplete, Op)]
-    for op in ops:
-        op.ready = True
-    assert purgatory.check_and_complete("key") == 3
-    assert says_plain(ops[1].exception(), "on_complete")
-    assert [op.outcome for op in ops] == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED]
-
-
 @pytest.mark.parametrize("name", ["on_cancel", "on_expiration", "on_undelivered"])
 @pytest.mark.usefixtures("no_warning")
 async def test_async_later_hook_is_not_lost(purgatory: Purgatory, reports: list[BaseException], name: str) -> None:
@@ -260,70 +239,6 @@ async def test_wait_for_function_that_turns_async_raises_type_error(purgatory: P
     ):
         await task
     assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
-
-
-@pytest.mark.parametrize("timeout", [0, 0.0, -0.001, -5])
-async def test_wait_for_no_time_left_tries_once(purgatory: Purgatory, timeout: float) -> None:
-    """The remaining time to a deadline may be 0 or negative."""
-    answers = [0, 1, 1, 1]
-    task = started(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout=timeout))
-    await turns(5)
-    assert task.done()
-    assert isinstance(task.exception(), TimeoutError)
-    assert (answers, purgatory.num_delayed, purgatory.watched_entries) == ([1, 1, 1], 0, 0)
-    check_invariants(purgatory)
-
-
-@pytest.mark.parametrize("timeout", [0, -0.001])
-async def test_wait_for_no_time_left_but_true_returns_it(purgatory: Purgatory, timeout: float) -> None:
-    answers = [7, 8]
-    task = started(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout=timeout))
-    await turns(5)
-    assert (task.done() and task.result(), answers) == (7, [8])
-
-
-async def test_wait_for_nan_raises_value_error(purgatory: Purgatory) -> None:
-    asked: list[int] = []
-    with pytest.raises(ValueError, match=r"timeout.*nan"):
-        await purgatory.wait_for(lambda: asked.append(1), ["key"], timeout=math.nan)
-    assert asked == []
-
-
-@pytest.mark.parametrize("gives_back", [True, False])
-async def test_wait_for_cancelled_with_the_end_gives_back(purgatory: Purgatory, gives_back: bool) -> None:
-    queue: deque[int] = deque()
-    options: dict[str, Any] = {"on_undelivered": queue.appendleft} if gives_back else {}
-    task = started(purgatory.wait_for(lambda: queue.popleft() if queue else None, ["key"], timeout=60.0, **options))
-    await turns(1)
-    queue.extend([7, 8])
-    assert purgatory.check_and_complete("key") == 1
-    assert list(queue) == [8]
-    task.cancel()
-    await asyncio.wait([task])
-    assert task.cancelled()
-    assert (list(queue), purgatory.num_delayed) == ([7, 8] if gives_back else [8], 0)
-
-
-@pytest.mark.parametrize("ending", ["taken", "cancelled while pending", "expired and cancelled", "at once"])
-async def test_wait_for_on_undelivered_only_when_undelivered(purgatory: Purgatory, ending: str) -> None:
-    queue: deque[int] = deque([7] if ending == "at once" else [])
-    returned: list[object] = []
-    waiting = purgatory.wait_for(
-        lambda: queue.popleft() if queue else None, ["key"], timeout=60.0, on_undelivered=returned.append
-    )
-    task = started(waiting)
-    await turns(2)
-    if ending == "taken":
-        queue.append(7)
-        purgatory.check_and_complete("key")
-    elif ending == "expired and cancelled":  # nothing was granted
-        purgatory.expire_all()
-        task.cancel()
-    elif ending == "cancelled while pending":
-        task.cancel()
-    await asyncio.wait([task])
-    assert returned == []
-    assert task.cancelled() or task.result() == 7
 
 
 # the rest

@@ -1,4 +1,4 @@
-"""on_end(): called once for each operation, however it ends, after the hooks of that end."""
+"""on_end(): called once for each operation, however it ends, after the hooks of that end; on_failure(): if it fails."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import DelayedOperation, Outcome, Purgatory
+from aiopurgatory import DelayedOperation, Outcome, Purgatory, PurgatoryClosedError
 from aiopurgatory.operations import DelayedAll
 from aiopurgatory.testing import ManualClock, check_invariants
 
@@ -15,14 +15,17 @@ from .parts import Boom, Interrupt, Op, raising
 
 
 class Ending(Op):
-    """Notes on_end() among the hooks that ran, and the outcomes it was called with."""
+    """Notes on_failure() and on_end() among the hooks that ran, and what they were called with."""
 
     def __init__(self, timeout: float | None = 60.0, *, ready: bool = False) -> None:
         super().__init__(timeout, ready=ready)
         self.ends: list[tuple[Outcome, Outcome | None]] = []
+        self.failures: list[tuple[BaseException, Outcome | None]] = []
 
     def on_failure(self, exc: BaseException) -> None:
         self.ran.append("on_failure")
+        self.failures.append((exc, self.outcome))
+        self._act("on_failure")
 
     def on_end(self, outcome: Outcome) -> None:
         self.ran.append("on_end")
@@ -45,6 +48,7 @@ ENDS: dict[str, tuple[Callable[[Purgatory, Op], object], Outcome, list[str]]] = 
     "expire": (lambda p, _: p.expire_all(), Outcome.EXPIRED, ["on_complete", "on_expiration", "on_end"]),
     "cancel": (lambda _, op: op.cancel(), Outcome.CANCELLED, ["on_cancel", "on_end"]),
     "fail": (lambda _, op: op.fail(Boom()), Outcome.FAILED, ["on_failure", "on_end"]),
+    "fail_for_key": (lambda p, _: p.fail_for_key("key", Boom()), Outcome.FAILED, ["on_failure", "on_end"]),
     "close": (lambda p, _: p.close(), Outcome.FAILED, ["on_failure", "on_end"]),
     "try_complete": (fail_in("try_complete"), Outcome.FAILED, ["on_failure", "on_end"]),
     "on_complete": (fail_in("on_complete"), Outcome.FAILED, ["on_complete", "on_failure", "on_end"]),
@@ -52,16 +56,19 @@ ENDS: dict[str, tuple[Callable[[Purgatory, Op], object], Outcome, list[str]]] = 
 
 
 @pytest.mark.parametrize("how", ENDS)
-async def test_on_end_is_called_once_after_the_other_hooks(purgatory: Purgatory, how: str) -> None:
+async def test_each_hook_of_an_end_is_called_once_and_on_end_is_the_last(purgatory: Purgatory, how: str) -> None:
     end, outcome, ran = ENDS[how]
     op = purgatory.watch(Ending(), ["key"])
     end(purgatory, op)
     op.cancel()
     op.force_complete()
+    op.fail(Boom())
     assert (op.ran, op.ends) == (ran, [(outcome, outcome)])
     assert op.done()
     if outcome is Outcome.FAILED:
-        op.exception()
+        exc = op.exception()
+        assert isinstance(exc, PurgatoryClosedError if how == "close" else Boom)
+        assert op.failures == [(exc, Outcome.FAILED)]
     check_invariants(purgatory)
 
 
@@ -80,35 +87,51 @@ async def test_on_end_of_a_first_try_and_of_one_never_watched(purgatory: Purgato
     assert [op.ends[0][0] for op in (first, unwatched)] == [Outcome.COMPLETED, Outcome.CANCELLED]
 
 
-@pytest.mark.parametrize("how", ENDS)
-async def test_on_end_raising_is_reported(purgatory: Purgatory, reports: list[BaseException], how: str) -> None:
+LAST = [(hook, how) for how, (_, _, ran) in ENDS.items() for hook in ("on_failure", "on_end") if hook in ran]
+
+
+@pytest.mark.parametrize(("hook", "how"), LAST)
+async def test_last_hook_raising_is_reported(
+    purgatory: Purgatory, reports: list[BaseException], hook: str, how: str
+) -> None:
     end, outcome, _ = ENDS[how]
     fault = LookupError()
     op = purgatory.watch(Ending(), ["key"])
-    op.hooks["on_end"] = raising(fault)
+    op.hooks[hook] = raising(fault)
     end(purgatory, op)
     if outcome is Outcome.FAILED:
-        op.exception()
+        assert isinstance(op.exception(), (Boom, PurgatoryClosedError))
     assert (op.outcome, reports) == (outcome, [fault])
     reports.clear()
 
 
-async def test_on_end_base_exception_passes(purgatory: Purgatory) -> None:
+@pytest.mark.parametrize(("hook", "how"), LAST)
+async def test_last_hook_base_exception_passes(purgatory: Purgatory, hook: str, how: str) -> None:
+    end, outcome, _ = ENDS[how]
     op = purgatory.watch(Ending(), ["key"])
-    op.hooks["on_end"] = raising(Interrupt())
+    op.hooks[hook] = raising(Interrupt())
     with pytest.raises(Interrupt):
-        op.force_complete()
-    assert op.result() == "result"
+        end(purgatory, op)
+    assert op.outcome is outcome
+    if outcome is Outcome.FAILED:
+        op.exception()
     check_invariants(purgatory)
 
 
-async def test_on_end_async_is_reported(purgatory: Purgatory, reports: list[BaseException]) -> None:
+async def test_last_hook_async_is_reported(purgatory: Purgatory, reports: list[BaseException]) -> None:
     class Async(Op):
+        async def on_failure(self, exc: BaseException) -> None:  # type: ignore[override]
+            self.ran.append("on_failure")
+
         async def on_end(self, outcome: Outcome) -> None:  # type: ignore[override]
             self.ran.append("on_end")
 
-    purgatory.watch(Async(60.0), ["key"]).force_complete()
-    assert [str(exc) for exc in reports] == ["Async.on_end must be a plain function, not async def: hooks never wait"]
+    op = purgatory.watch(Async(60.0), ["key"])
+    op.fail(Boom())
+    op.exception()
+    remedy = "must be a plain function, not async def: hooks never wait"
+    assert [str(exc) for exc in reports] == [f"Async.{hook} {remedy}" for hook in ("on_failure", "on_end")]
+    assert op.ran == []
     reports.clear()
 
 

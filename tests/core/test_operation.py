@@ -97,21 +97,6 @@ async def test_result_while_pending_raises_invalid_state(purgatory: Purgatory, w
             ask()
 
 
-async def test_result_and_exception_are_those_of_a_future() -> None:
-    completed, failed, cancelled = Op(), Op(), Op()
-    boom = Boom()
-    completed.force_complete()
-    failed.fail(boom)
-    cancelled.cancel("gone")
-    assert (completed.result(), completed.exception(), failed.exception()) == ("result", None, boom)
-    with pytest.raises(Boom) as raised:
-        failed.result()
-    assert raised.value is boom
-    for ask in (cancelled.result, cancelled.exception):
-        with pytest.raises(asyncio.CancelledError, match="gone"):
-            ask()
-
-
 async def test_force_complete_is_true_for_one_call_only(purgatory: Purgatory) -> None:
     op = purgatory.watch(Op(3.0), ["key"])
     assert [op.force_complete() for _ in range(3)] == [True, False, False]
@@ -209,6 +194,15 @@ async def test_repr_shows_class_and_state(purgatory: Purgatory, name: str) -> No
     await turns(1)
     ENDINGS[name].end(purgatory, op)
     assert ENDINGS[name].outcome.value in repr(op)
+    await task
+
+
+async def test_repr_of_a_task_shows_the_operation_that_it_awaits(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(3.0), ["orders"])
+    task = asyncio.create_task(fate(op))
+    await turns(1)
+    assert f"wait_for=<Awaiter of {op!r}>" in repr(task)
+    op.cancel()
     await task
 
 

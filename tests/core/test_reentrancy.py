@@ -10,7 +10,7 @@ import pytest
 from aiopurgatory import Outcome, Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Boom, Hook, Op, fate, turns
+from .parts import Hook, Op, fate, turns
 
 
 async def run_try(purgatory: Purgatory, op: Op) -> None:
@@ -96,28 +96,6 @@ async def test_hook_may_watch_and_check(purgatory: Purgatory, hook: str) -> None
     await turns(3)
     assert op.outcome is HOOKS[hook][1]
     assert [other.outcome for other in more] == [None, Outcome.COMPLETED, None]
-
-
-@pytest.mark.parametrize("hook", HOOKS)
-async def test_hook_may_cancel_its_neighbours(purgatory: Purgatory, hook: str) -> None:
-    op = await run_hook(purgatory, hook, lambda _: purgatory.cancel_for_key("key"))
-    assert op.outcome is (HOOKS[hook][1] or Outcome.CANCELLED)
-    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
-
-
-@pytest.mark.parametrize("hook", HOOKS)
-async def test_hook_may_expire_all(purgatory: Purgatory, hook: str) -> None:
-    op = await run_hook(purgatory, hook, lambda _: purgatory.expire_all())
-    assert op.outcome is (HOOKS[hook][1] or Outcome.EXPIRED)
-    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
-
-
-@pytest.mark.parametrize("hook", HOOKS)
-async def test_hook_may_end_its_own_op(purgatory: Purgatory, hook: str) -> None:
-    ended: list[bool] = []
-    op = await run_hook(purgatory, hook, lambda op: ended.extend([op.cancel(), op.fail(Boom()), op.force_complete()]))
-    assert op.outcome is (HOOKS[hook][1] or Outcome.CANCELLED)
-    assert ended == [HOOKS[hook][1] is None, False, False]
 
 
 @pytest.mark.parametrize("moment", ["deadline", "watch"])

@@ -28,12 +28,6 @@ async def test_limit_ends_as_many_oldest_first(purgatory: Purgatory, limit: int)
     assert purgatory.num_delayed == max(5 - limit, 0)
 
 
-async def test_limit_none_ends_all(purgatory: Purgatory) -> None:
-    ops = watch_ready(purgatory, 5)
-    assert purgatory.check_and_complete("key", limit=None) == 5
-    assert ended(ops) == [0, 1, 2, 3, 4]
-
-
 async def test_limit_does_not_count_those_that_decline(purgatory: Purgatory) -> None:
     ops = watch_ready(purgatory, 6)
     for number in (0, 1, 3):
@@ -62,11 +56,6 @@ async def test_limit_counts_the_failed_as_the_answer_does(purgatory: Purgatory, 
     assert [op.outcome for op in ops] == [Outcome.FAILED, None, None]
     await turns(5)
     reports.clear()
-
-
-async def test_limit_unknown_key_is_0(purgatory: Purgatory) -> None:
-    assert purgatory.check_and_complete("unknown", limit=1) == 0
-    assert Purgatory().check_and_complete("key", limit=1) == 0
 
 
 @pytest.mark.parametrize("method", ["check_and_complete", "notify"])

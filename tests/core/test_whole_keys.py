@@ -56,13 +56,6 @@ async def test_notify_all_spares_those_ended_meanwhile(clock: ManualClock) -> No
         assert [op.tries for op in ops] == [3] * 9 + [2]
 
 
-async def test_notify_all_tries_a_single_op(purgatory: Purgatory) -> None:
-    (op,) = watch_ready(purgatory, 1)
-    purgatory.notify_all()
-    await turns(5)
-    assert op.outcome is Outcome.COMPLETED
-
-
 async def test_notify_all_cut_off_by_close_is_not_resumed(clock: ManualClock) -> None:
     purgatory = Purgatory(clock=clock, turn_budget=1e-9)
     async with purgatory:
@@ -80,6 +73,11 @@ async def test_notify_all_cut_off_by_close_is_not_resumed(clock: ManualClock) ->
 async def test_notify_all_with_nobody_is_harmless(purgatory: Purgatory) -> None:
     purgatory.notify_all()
     Purgatory().notify_all()
+    op = purgatory.watch(Op(60.0), ["key"])
+    await turns(3)
+    assert op.tries == 2  # nobody was there to be notified
+    purgatory.notify_all()
+    op.cancel()
     await turns(3)
     purgatory.close()
     purgatory.notify_all()
@@ -87,32 +85,36 @@ async def test_notify_all_with_nobody_is_harmless(purgatory: Purgatory) -> None:
     assert purgatory.statistics().checks == 0
 
 
-# fail_for_key()
+# calls that end all operations of a key
 
 
-async def test_fail_for_key_fails_all_everywhere_in_order(purgatory: Purgatory, clock: ManualClock) -> None:
-    ops = [purgatory.watch(Op(1.0), ["key", number]) for number in range(3)]
-    other = purgatory.watch(Op(1.0), [1])
-    ops[1].cancel()
-    ops.append(purgatory.watch(Op(1.0), ["key"]))
-    tasks = [asyncio.create_task(fate(op)) for op in ops]
-    await turns(1)
-    exc = Boom("leadership lost")
-    assert purgatory.fail_for_key("key", exc) == [ops[0], ops[2], ops[3]]
-    check_invariants(purgatory)
-    assert (purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().keys) == (1, 1, 1)
-    assert [op.outcome for op in ops] == [Outcome.FAILED, Outcome.CANCELLED, Outcome.FAILED, Outcome.FAILED]
-    assert all(op.exception() is exc for op in ops if op is not ops[1])
-    assert purgatory.fail_for_key("key", exc) == []
-    assert await asyncio.gather(*tasks) == ["Boom", "CancelledError", "Boom", "Boom"]
-    await clock.advance(1.0)
-    assert [op.ran for op in ops] == [[], ["on_cancel"], [], []]
-    assert (other.expired, purgatory.statistics().failed) == (True, 3)
+FOR_KEY: dict[str, tuple[Callable[[Purgatory, str], list[Any]], Outcome, list[str], str]] = {
+    "complete": (Purgatory.complete_for_key, Outcome.COMPLETED, ["on_complete"], "result"),
+    "cancel": (Purgatory.cancel_for_key, Outcome.CANCELLED, ["on_cancel"], "CancelledError"),
+    "fail": (lambda purgatory, key: purgatory.fail_for_key(key, Boom()), Outcome.FAILED, [], "Boom"),
+}
 
 
-async def test_fail_for_key_unknown_key_is_empty(purgatory: Purgatory) -> None:
-    assert purgatory.fail_for_key("unknown", Boom()) == []
-    assert Purgatory().fail_for_key("key", Boom()) == []
+@pytest.mark.parametrize("name", FOR_KEY)
+@pytest.mark.parametrize("purge_interval", [0, 1000])
+async def test_call_for_a_key_ends_all_everywhere_in_order(clock: ManualClock, name: str, purge_interval: int) -> None:
+    call, outcome, ran, seen = FOR_KEY[name]
+    async with Purgatory(clock=clock, purge_interval=purge_interval) as purgatory:
+        ops = [purgatory.watch(Op(1.0), ["key", number]) for number in range(4)]
+        other = purgatory.watch(Op(1.0), [1])
+        ops.pop(2).cancel()
+        tasks = [asyncio.create_task(fate(op)) for op in ops]
+        await turns(1)
+        assert call(purgatory, "key") == ops
+        check_invariants(purgatory)
+        assert (purgatory.waiting("key"), purgatory.waiting("1"), purgatory.num_delayed) == ([], [], 1)
+        assert call(purgatory, "key") == call(purgatory, "unknown") == call(Purgatory(), "key") == []
+        assert await asyncio.gather(*tasks) == [seen] * 3
+        await clock.advance(1.0)
+        assert [(op.outcome, op.ran) for op in ops] == [(outcome, ran)] * 3
+        assert (other.expired, purgatory.statistics().missed_triggers) == (True, 0)
+        purgatory.purge()
+        assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
 
 
 @pytest.mark.parametrize("exc", ["boom", Boom, None, KeyboardInterrupt(), asyncio.CancelledError(), StopIteration()])
@@ -151,16 +153,6 @@ async def test_fail_for_key_called_again_by_a_callback(purgatory: Purgatory) -> 
     assert purgatory.fail_for_key("key", Boom()) == ops
     await asyncio.gather(*tasks)
     assert answers == [[], [], []]
-
-
-async def test_fail_for_key_with_deferred_purging_leaves_all(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock, purge_interval=1000) as purgatory:
-        ended_op, op = (purgatory.watch(Op(60.0), ["key", "other"]) for _ in range(2))
-        ended_op.force_complete()
-        assert purgatory.fail_for_key("key", Boom()) == [op]
-        assert isinstance(op.exception(), Boom)
-        check_invariants(purgatory)
-        assert (purgatory.waiting("key"), purgatory.waiting("other"), purgatory.num_delayed) == ([], [], 0)
 
 
 # waiting()

@@ -22,6 +22,7 @@ CALLS: dict[str, Callable[[Purgatory, Op], object]] = {
     "notify": lambda purgatory, op: purgatory.notify("key"),
     "check_all": lambda purgatory, op: purgatory.check_all(),
     "notify_all": lambda purgatory, op: purgatory.notify_all(),
+    "complete_for_key": lambda purgatory, op: purgatory.complete_for_key("key"),
     "cancel_for_key": lambda purgatory, op: purgatory.cancel_for_key("key"),
     "fail_for_key": lambda purgatory, op: purgatory.fail_for_key("key", Boom()),
     "reschedule": lambda purgatory, op: purgatory.reschedule(op, 1.0),

@@ -53,14 +53,6 @@ async def test_move_on_after_in_time_delivers(purgatory: Purgatory, clock: Manua
     assert not scope.cancel_called
 
 
-async def test_fail_after_raises_timeout_error(purgatory: Purgatory) -> None:
-    op = Take([])
-    with pytest.raises(TimeoutError), anyio.fail_after(0):
-        await purgatory.watch(op, ["a", "b"])
-    assert op.cancelled()
-    assert is_empty(purgatory)
-
-
 async def test_task_group_cancelled_scope_leaves_nothing(purgatory: Purgatory) -> None:
     ops = [Take([]) for _ in range(2000)]
     tasks: list[asyncio.Task[None]] = []
@@ -144,14 +136,6 @@ async def test_asyncio_timeout_in_time_delivers(purgatory: Purgatory) -> None:
         asyncio.get_running_loop().call_soon(purgatory.check_and_complete, "pool")
         assert await op == 7
     assert op.outcome is Outcome.COMPLETED
-
-
-async def test_wait_for_times_out_cancels_the_operation(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Take([]), ["a"])
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(op, 0.005)
-    assert op.cancelled()
-    assert is_empty(purgatory)
 
 
 async def test_task_group_sibling_fails_cancels_all(purgatory: Purgatory) -> None:

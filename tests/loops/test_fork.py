@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aiopurgatory import DelayedOperation, Outcome, Purgatory, PurgatoryClosedError
+from aiopurgatory import DelayedOperation, Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import check_invariants
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -104,27 +104,6 @@ def test_run_ctrl_c_with_purgatory_open_answers_all(new_loop: NewLoop) -> None:
         runner.run(main())
     assert ended == [asyncio.CancelledError, PurgatoryClosedError]
     assert isinstance(op.exception(), PurgatoryClosedError)
-    check_invariants(purgatory)
-
-
-@pytest.mark.usefixtures("leaves_tasks")
-def test_close_after_its_loop_was_closed_ends_all(new_loop: NewLoop) -> None:
-    loop = new_loop()
-    purgatory, op = loop.run_until_complete(started())
-
-    async def wait() -> str:
-        return await op
-
-    task = loop.create_task(wait())
-    loop.run_until_complete(asyncio.sleep(0))
-    loop.close()
-    purgatory.notify_threadsafe("key")
-    with pytest.raises(RuntimeError):
-        purgatory.watch(Wait(60.0), ["key"])
-    purgatory.close()
-    assert op.outcome is Outcome.FAILED
-    assert isinstance(op.exception(), PurgatoryClosedError)
-    assert not task.done()  # no loop will ever run it
     check_invariants(purgatory)
 
 

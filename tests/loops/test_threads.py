@@ -7,13 +7,13 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
 
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.testing import ManualClock, check_invariants
+from aiopurgatory.testing import ManualClock
 
 THREADS = 8
 CALLS = 10_000
@@ -117,16 +117,17 @@ async def test_threadsafe_many_keys_come_in_slices(clock: ManualClock) -> None:
         assert [op.tries for op in ops] == [before + 1 for before in tries]
 
 
-async def test_threadsafe_key_that_cannot_be_checked_stops_no_other(purgatory: Purgatory) -> None:
+@pytest.mark.parametrize("error", [asyncio.CancelledError, TypeError])
+async def test_threadsafe_key_that_cannot_be_checked_stops_no_other(
+    purgatory: Purgatory, error: type[BaseException], reported: list[dict[str, Any]]
+) -> None:
     class Odd:
         def __hash__(self) -> int:
             return hash("watched")
 
         def __eq__(self, other: object) -> bool:
-            raise asyncio.CancelledError
+            raise error
 
-    reports: list[BaseException] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["exception"]))
     purgatory.watch(Wait(bool), ["watched"])
     for _ in range(2):
         ready = asyncio.Event()
@@ -136,7 +137,7 @@ async def test_threadsafe_key_that_cannot_be_checked_stops_no_other(purgatory: P
         purgatory.notify_threadsafe("key")
         async with asyncio.timeout(5):
             await op
-    assert [type(exc) for exc in reports] == [asyncio.CancelledError] * 2
+    assert [type(context["exception"]) for context in reported] == [error] * 2
 
 
 @pytest.mark.parametrize("key", [[], {}, {1}, ([],)], ids=["list", "dict", "set", "tuple"])
@@ -201,77 +202,6 @@ async def test_threadsafe_interrupted_by_itself_hangs_not(purgatory: Purgatory) 
     purgatory.notify_threadsafe(key)
     async with asyncio.timeout(5):
         await op
-
-
-@pytest.fixture
-async def debugged(clock: ManualClock) -> AsyncIterator[Purgatory]:
-    asyncio.get_running_loop().set_debug(True)
-    async with Purgatory(clock=clock) as purgatory:
-        yield purgatory
-    asyncio.get_running_loop().set_debug(False)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda purgatory, op: purgatory.check_and_complete("key"),
-        lambda purgatory, op: purgatory.notify("key"),
-        lambda purgatory, op: purgatory.check_all(),
-        lambda purgatory, op: purgatory.cancel_for_key("key"),
-        lambda purgatory, op: purgatory.complete_for_key("key"),
-        lambda purgatory, op: purgatory.reschedule(op, 1.0),
-        lambda purgatory, op: purgatory.expire_all(),
-        lambda purgatory, op: purgatory.purge(),
-        lambda purgatory, op: purgatory.close(),
-        lambda purgatory, op: purgatory.watch(Wait(bool), ["key"]),
-        lambda purgatory, op: op.force_complete(),
-        lambda purgatory, op: op.fail(ValueError()),
-        lambda purgatory, op: op.cancel(),
-    ],
-)
-async def test_debug_wrong_thread_raises_changes_nothing(
-    debugged: Purgatory, call: Callable[[Purgatory, Wait], object]
-) -> None:
-    op = debugged.watch(Wait(bool), ["key"])
-    before = debugged.statistics(), op.tries
-    with pytest.raises(RuntimeError, match="event loop"):
-        await asyncio.to_thread(call, debugged, op)
-    assert (debugged.statistics(), op.tries) == before
-    check_invariants(debugged)
-    assert op.force_complete()
-
-
-class Apart:
-    """Equal in hash to a number, and not to be compared with one."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __hash__(self) -> int:
-        return hash(self.number)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Apart):
-            raise TypeError("it is not to be compared")
-        return self.number == other.number
-
-
-async def test_threadsafe_key_that_raises_spares_the_others(purgatory: Purgatory) -> None:
-    reports: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["exception"]))
-    purgatory.watch(Wait(bool), [7])
-    ready = asyncio.Event()
-    op = purgatory.watch(Wait(ready.is_set), ["key"])
-    ready.set()
-
-    def call() -> None:
-        purgatory.notify_threadsafe(Apart(7))
-        purgatory.notify_threadsafe("key")
-
-    async with asyncio.timeout(5):
-        await asyncio.to_thread(call)
-        await op
-    assert [type(report) for report in reports] == [TypeError]
 
 
 def test_loop_that_goes_on_in_another_thread_is_at_home_there() -> None:

@@ -28,15 +28,6 @@ async def test_initial_delay_takes_all_that_come(purgatory: Purgatory, clock: Ma
     check_empty(group)
 
 
-async def test_initial_delay_alone_is_not_extended(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    (task,) = await joins(group, "ann")
-    await clock.advance(1.999)
-    assert not task.done()
-    await clock.advance(0.001)
-    assert task.result().members == ("ann",)
-
-
 async def test_initial_delay_is_extended_while_members_come(purgatory: Purgatory, clock: ManualClock) -> None:
     group = group_in(purgatory)
     tasks = []
@@ -46,19 +37,6 @@ async def test_initial_delay_is_extended_while_members_come(purgatory: Purgatory
         await clock.advance(1.5)
     assert tasks[0].result().members == tuple("abcdefg")  # at 10 s, the rebalance timeout
     assert not tasks[7].done()
-
-
-async def test_initial_delay_ends_with_the_rebalance_timeout(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory, rebalance_timeout=3.0)
-    tasks = await joins(group, "ann")
-    await clock.advance(1.0)
-    tasks += await joins(group, "bob")
-    await clock.advance(1.5)
-    tasks += await joins(group, "cy")
-    await clock.advance(0.499)
-    assert not tasks[0].done()
-    await clock.advance(0.001)
-    assert tasks[2].result().members == ("ann", "bob", "cy")
 
 
 class JoinAtEachEnd(Observer):
@@ -155,15 +133,6 @@ async def test_rebalance_at_deadline_drops_the_missing(purgatory: Purgatory, clo
     assert group.members == ("bob", "dan")
 
 
-async def test_join_just_before_the_deadline_is_in_time(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    tasks = await joins(group, "bob")
-    await clock.advance(9.999)
-    tasks += await joins(group, "ann")
-    assert (await tasks[0]).members == ("ann", "bob")
-
-
 async def test_generations_follow_each_other(purgatory: Purgatory) -> None:
     group = group_in(purgatory, expected=["ann", "bob"])
     for number in range(1, 50):
@@ -173,15 +142,6 @@ async def test_generations_follow_each_other(purgatory: Purgatory) -> None:
 
 
 # leaving
-
-
-async def test_leave_of_the_missing_opens_the_barrier(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    (task,) = await joins(group, "bob")
-    assert group.leave("ann")
-    assert await task == Generation(2, ("bob",), ())
-    assert not group.leave("ann")
 
 
 async def test_leave_while_waiting_ends_the_join(purgatory: Purgatory, clock: ManualClock) -> None:
@@ -195,27 +155,6 @@ async def test_leave_while_waiting_ends_the_join(purgatory: Purgatory, clock: Ma
     assert (await tasks[1]).members == ("ann", "bob")
 
 
-async def test_leave_does_not_put_the_deadline_off(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob", "cy")
-    (task,) = await joins(group, "ann")
-    await clock.advance(9.0)
-    group.leave("bob")
-    assert purgatory.num_delayed == 2
-    await clock.advance(1.0)
-    assert task.result() == Generation(2, ("ann",), ("cy",))
-
-
-async def test_leave_of_an_open_group_makes_the_others_join(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob", "cy")
-    assert group.leave("bob")
-    assert group.is_closed
-    tasks = await joins(group, "cy")
-    await clock.advance(10.0)
-    assert tasks[0].result() == Generation(2, ("cy",), ("ann",))
-
-
 async def test_leave_of_the_last_empties_the_group(purgatory: Purgatory, clock: ManualClock) -> None:
     group = group_in(purgatory)
     await formed(group, clock, "ann")
@@ -227,15 +166,6 @@ async def test_leave_of_the_last_empties_the_group(purgatory: Purgatory, clock: 
     assert not task.done()
     await clock.advance(0.001)
     assert task.result() == Generation(2, ("bob",), ())
-
-
-async def test_no_member_joining_again_empties_the_group(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    group.leave("bob")
-    await clock.advance(10.0)
-    check_empty(group)
-    assert (group.generation, group.members) == (Generation(1, (), ("ann",)), ())
 
 
 async def test_leave_in_a_closed_purgatory_is_no_error(purgatory: Purgatory, clock: ManualClock) -> None:

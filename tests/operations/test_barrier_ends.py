@@ -8,23 +8,9 @@ import pytest
 
 from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.operations import Generation, JoinError
-from aiopurgatory.testing import ManualClock, check_invariants
+from aiopurgatory.testing import ManualClock
 
 from .helpers import check_empty, formed, group_in, joins
-
-
-async def test_join_cancelled_is_as_if_not_come(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    tasks = await joins(group, "ann", "cy")
-    tasks[0].cancel()
-    tasks[1].cancel()
-    check_invariants(purgatory)
-    assert set(group.members) == {"ann", "bob"}
-    tasks = await joins(group, "bob")
-    assert not tasks[0].done()  # ann is expected still
-    tasks += await joins(group, "ann")
-    assert (await tasks[0]).members == ("ann", "bob")
 
 
 async def test_join_while_the_answers_are_on_their_way_is_the_next(purgatory: Purgatory, clock: ManualClock) -> None:
@@ -37,15 +23,6 @@ async def test_join_while_the_answers_are_on_their_way_is_the_next(purgatory: Pu
     assert not tasks[0].done()  # too late for that one
     cy2, bob2 = await joins(group, "cy", "bob")
     assert (await tasks[0]) is (await cy2) is (await bob2)
-
-
-async def test_only_join_cancelled_empties_a_new_group(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    (task,) = await joins(group, "ann")
-    task.cancel()
-    await clock.advance(2.0)
-    check_empty(group)
-    assert (group.generation.number, group.members) == (0, ())
 
 
 async def test_join_anew_replaces_the_earlier_one(purgatory: Purgatory, clock: ManualClock) -> None:

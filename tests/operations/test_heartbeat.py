@@ -94,9 +94,9 @@ async def test_beat_from_on_missed_begins_anew(purgatory: Purgatory, clock: Manu
     assert (missed, len(forgiving), purgatory.num_delayed) == (["ann"] * 3, 1, 1)
 
 
-async def test_on_missed_raising_is_reported(purgatory: Purgatory, clock: ManualClock) -> None:
-    reports: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
+async def test_on_missed_raising_is_reported(
+    purgatory: Purgatory, clock: ManualClock, reported: list[dict[str, Any]]
+) -> None:
 
     def on_missed(member: str) -> None:
         raise TimeoutError(member)
@@ -105,7 +105,7 @@ async def test_on_missed_raising_is_reported(purgatory: Purgatory, clock: Manual
     sessions.beat("ann")
     sessions.beat("bob")
     await clock.advance(3.0)
-    assert [str(report["exception"]) for report in reports] == ["ann", "bob"]
+    assert [str(report["exception"]) for report in reported] == ["ann", "bob"]
     assert len(sessions) == 0
 
 
@@ -181,9 +181,9 @@ async def test_excused_is_called_at_the_deadline_alone(purgatory: Purgatory, clo
     assert called == ["ann", "ann"]
 
 
-async def test_excused_raising_ends_the_session(purgatory: Purgatory, clock: ManualClock) -> None:
-    reports: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
+async def test_excused_raising_ends_the_session(
+    purgatory: Purgatory, clock: ManualClock, reported: list[dict[str, Any]]
+) -> None:
     broken = ["yes"]
     missed: list[str] = []
 
@@ -195,7 +195,7 @@ async def test_excused_raising_ends_the_session(purgatory: Purgatory, clock: Man
     sessions = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=missed.append, excused=excused)
     sessions.beat("ann")
     await clock.advance(3.0)
-    assert [str(report["exception"]) for report in reports] == ["ann"]
+    assert [str(report["exception"]) for report in reported] == ["ann"]
     assert (len(sessions), purgatory.num_delayed) == (0, 0)
     broken.clear()
     sessions.beat("ann")
@@ -216,17 +216,15 @@ async def test_async_function_is_refused(purgatory: Purgatory, function: str) ->
 
 @pytest.mark.parametrize("function", ["on_missed", "excused"])
 async def test_function_returning_a_coroutine_is_reported(
-    purgatory: Purgatory, clock: ManualClock, function: str
+    purgatory: Purgatory, clock: ManualClock, function: str, reported: list[dict[str, Any]]
 ) -> None:
     """Its coroutine would never be awaited, and would always count as true."""
-    reports: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
     functions: Any = {"on_missed": print} | {function: lambda member: act(member)}
     sessions = Heartbeats[str](purgatory, "billing", timeout=3.0, **functions)
     sessions.beat("ann")
     await clock.advance(3.0)
     assert len(sessions) == 0
-    (report,) = reports
+    (report,) = reported
     assert f"{function} must be a plain function, not async def" in str(report["exception"])
 
 
@@ -288,10 +286,8 @@ async def test_beat_from_an_observer_of_the_end_begins_anew(missed: list[str], c
 
 
 async def test_excused_beginning_anew_and_raising_keeps_it(
-    purgatory: Purgatory, missed: list[str], clock: ManualClock
+    purgatory: Purgatory, missed: list[str], clock: ManualClock, reported: list[dict[str, Any]]
 ) -> None:
-    reports: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
 
     def excused(member: str) -> bool:
         restarting.stop(member)
@@ -301,7 +297,7 @@ async def test_excused_beginning_anew_and_raising_keeps_it(
     restarting = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=missed.append, excused=excused)
     restarting.beat("ann")
     await clock.advance(3.0)
-    assert [str(report["exception"]) for report in reports] == ["ann"]
+    assert [str(report["exception"]) for report in reported] == ["ann"]
     assert ("ann" in restarting, len(restarting)) == (True, 1)
     for _ in range(3):
         await clock.advance(2.0)

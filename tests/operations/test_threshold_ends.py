@@ -58,14 +58,6 @@ async def test_waiter_failed_by_the_purgatory_is_forgotten(log: Thresholds, end:
     assert (log.value, len(log)) == (5, 0)
 
 
-async def test_waiters_of_one_offset_leave_one_by_one(log: Thresholds) -> None:
-    ops = [log.watch(5, timeout=None) for _ in range(3)]
-    ops[1].cancel()
-    assert len(log) == 2
-    assert log.advance(5) == 2
-    assert (ops[0].outcome, ops[2].outcome) == (Outcome.COMPLETED, Outcome.COMPLETED)
-
-
 async def test_waiters_that_expire_leave_nothing(log: Thresholds, clock: ManualClock) -> None:
     """A watermark that stands still while producers come, wait and give up: KAFKA-664."""
     stays = log.watch(10**9, timeout=None)

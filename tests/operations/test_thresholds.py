@@ -74,12 +74,6 @@ async def test_start_counts_as_reached(purgatory: Purgatory) -> None:
     assert not log.watch(11, timeout=None).done()
 
 
-async def test_advance_never_moves_back(log: Thresholds) -> None:
-    log.advance(5)
-    assert (log.advance(3), log.value) == (0, 5)
-    assert log.watch(5, timeout=None).done()
-
-
 async def test_thresholds_without_a_purgatory_are_refused() -> None:
     with pytest.raises(TypeError, match=r"purgatory must have a method watch\(\), as a Purgatory has, got None"):
         Thresholds(None, "log")  # type: ignore[arg-type]
@@ -150,16 +144,6 @@ async def test_complete_all_ends_every_wait_with_the_value(log: Thresholds) -> N
     assert order == [4, 4, 7, 9]  # as an advance
     assert (log.value, len(log), log.purgatory.statistics().completed) == (3, 0, 4)
     check_waiting(log)
-
-
-async def test_complete_all_leaves_later_waits_waiting(log: Thresholds) -> None:
-    assert log.complete_all() == 0
-    early = log.watch(5, timeout=None)
-    assert log.complete_all() == 1
-    later = log.watch(5, timeout=None)
-    assert (early.result(), later.done(), len(log)) == (0, False, 1)
-    assert log.advance(5) == 1
-    assert later.result() == 5
 
 
 async def test_complete_all_then_one_try_still_times_out(log: Thresholds) -> None:

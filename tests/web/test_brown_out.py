@@ -157,15 +157,6 @@ async def test_closing_ends_a_poll_during_its_read(polls: Polls, purgatory: Purg
     assert polls.database.under_way == 0
 
 
-async def test_newer_poll_ends_the_older_during_its_read(polls: Polls) -> None:
-    hang(polls)
-    older = polls.start(client="ann")
-    await settle()
-    newer = polls.start(client="ann")
-    assert await status_of(older) == (409, None)
-    await end(polls, newer)
-
-
 async def test_fail_for_key_ends_a_poll_during_its_read(polls: Polls, purgatory: Purgatory) -> None:
     hang(polls)
     poll = polls.start()

@@ -238,16 +238,6 @@ async def test_source_gone_while_waiting_is_told(polls: Polls, counters: Counter
     assert (await poll).body == b"n was compacted"
 
 
-async def test_source_that_raises_is_heard(polls: Polls, counters: Counters) -> None:
-    with pytest.raises(LookupError, match="no such counter"):
-        await polls.now("broken")
-
-
-async def test_version_that_would_break_the_header_is_refused(polls: Polls) -> None:
-    with pytest.raises(ValueError, match=r"^Counters.version\(\) must return .*; got 'a b'$"):
-        await polls.now("spaced", known=None)
-
-
 # shared bodies
 
 
@@ -305,18 +295,6 @@ async def test_body_of_a_long_resource_is_not_kept(purgatory: Purgatory, names: 
 async def test_if_none_match_too_long_to_be_ours_is_not_read(polls: Polls) -> None:
     answer = await polls.now(known='"0", ' * 10_000)
     assert (answer.status, answer.body) == (200, b"n None 0")
-
-
-async def test_source_that_reads_something_else_than_bytes_is_named(purgatory: Purgatory) -> None:
-    class Text:
-        def version(self, resource: str) -> str:
-            return "1"
-
-        def read(self, resource: str, since: str | None, version: str) -> str:
-            return "text"
-
-    with pytest.raises(TypeError, match=r"^Text\.read\(\) must return bytes or \(version, bytes\), got str$"):
-        await LongPolling(purgatory, Text()).answer("n", {})  # type: ignore[arg-type]
 
 
 # keys

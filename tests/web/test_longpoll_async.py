@@ -77,12 +77,6 @@ def polls(purgatory: Purgatory) -> Polls:
     return Polls(purgatory)
 
 
-async def test_poll_with_news_is_answered(polls: Polls, purgatory: Purgatory) -> None:
-    answer = await polls.start(known=None)
-    assert (answer.status, answer.body, answer.headers["etag"]) == (200, b"n None 0", '"0"')
-    assert (purgatory.num_delayed, purgatory.statistics().completed) == (0, 1)
-
-
 @pytest.mark.parametrize("known", ['"0"', "*", 'W/"0"', '"7", "0"'])
 async def test_poll_without_news_waits_for_them(polls: Polls, known: str) -> None:
     poll = polls.start(known=known)
@@ -171,10 +165,6 @@ async def test_poll_without_news_reads_once_more_at_its_deadline(polls: Polls, c
     assert ((await silent).status, (await told).status) == (304, 200)
 
 
-async def test_poll_too_far_behind_is_gone(polls: Polls) -> None:
-    assert (await polls.start(known='"old"')).status == 410
-
-
 async def test_read_that_fails_answers_its_polls_and_harms_no_other(
     polls: Polls, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,35 +180,6 @@ async def test_read_that_fails_answers_its_polls_and_harms_no_other(
     assert polls.polling.statistics().refused == {"source": 100}
     polls.publish()
     assert (await other).status == 200
-
-
-async def test_version_that_is_none_is_an_error_of_the_app(purgatory: Purgatory) -> None:
-    class Spaced(Database):
-        async def version(self, resource: str) -> str:
-            return "a b"
-
-    with pytest.raises(ValueError, match=r"^Spaced.version\(\) must return .*; got 'a b'$"):
-        await LongPolling(purgatory, Spaced()).answer("n", {})
-    assert purgatory.num_delayed == 0
-
-
-async def test_client_that_leaves_ends_no_read_of_others(
-    polls: Polls, purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
-    left = asyncio.Event()
-
-    async def receive() -> dict[str, Any]:
-        await left.wait()
-        return {"type": "http.disconnect"}
-
-    leaving, staying = polls.start(receive=receive), polls.start()
-    await settle()
-    left.set()
-    assert (await leaving).status == 499
-    polls.publish()
-    assert (await staying).status == 200
-    assert purgatory.num_delayed == 0
 
 
 @pytest.mark.parametrize("turns", range(14))
@@ -248,15 +209,6 @@ async def test_poll_replaced_while_it_reads_is_not_reported(polls: Polls) -> Non
     assert ((await older).status, reports) == (409, [])
     polls.publish()
     assert (await newer).status == 200
-
-
-async def test_closing_answers_polls_that_read(polls: Polls, purgatory: Purgatory) -> None:
-    polls.database.gate.clear()
-    poll = polls.start()
-    await settle()
-    purgatory.close()
-    polls.database.gate.set()
-    assert (await poll).headers["refused"] == "closed"
 
 
 def test_polls_in_the_next_loop_read_again() -> None:

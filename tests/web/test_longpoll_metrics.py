@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import aiopurgatory
-from aiopurgatory import Observer, Purgatory, PurgatoryClosedError
+from aiopurgatory import Observer, Purgatory
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import LongPolling
@@ -113,12 +113,6 @@ async def test_close_answers_every_poll(counters: Counters) -> None:
     polling.close()
     assert (await parked).status == 503
     assert opened.told == [("opened", polling), ("closed", polling)]
-
-
-async def test_poll_cut_off_by_the_server_counts_as_refused(counters: Counters) -> None:
-    polls = Polls(Purgatory("polls"), counters)
-    polls.polling._desk.refuse(PurgatoryClosedError("the server stops"))
-    assert polls.polling.statistics().refused == {"closed": 1}
 
 
 async def test_refused_polls_of_a_polling_that_opens_again_count_once(counters: Counters) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -19,7 +18,7 @@ from starlette.responses import Response
 from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector
 
-from .helpers import Answer, Wait, get, polls_of, serve, shown, state, until
+from .helpers import Answer, Wait, get, polls_of, serve, shown, until
 
 
 async def test_every_answer_forbids_what_it_does_not_need() -> None:
@@ -132,13 +131,3 @@ def test_inspector_without_starlette_names_the_extra() -> None:
     script = "import sys; sys.modules['starlette'] = None; import aiopurgatory.web.inspector"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert 'pip install "aiopurgatory[web]"' in run.stderr
-
-
-def test_inspector_may_be_made_before_any_loop_runs() -> None:
-    async def use() -> Any:
-        async with purgatory, serve(inspector) as port:
-            return await state(port)
-
-    purgatory = Purgatory()
-    inspector = Inspector([purgatory])
-    assert asyncio.run(use())["state"] == "open"

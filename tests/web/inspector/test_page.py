@@ -276,15 +276,6 @@ async def test_policy_stops_markup_and_other_origins(page: Page) -> None:
         await asyncio.to_thread(page.driver.get, "about:blank")
 
 
-async def test_page_says_when_the_purgatory_has_closed(page: Page) -> None:
-    async with shown(page) as purgatory:
-        purgatory.watch(Wait(None), ["key"])
-        await asyncio.to_thread(page.until, "#figure-pending", lambda text: text == "1")
-        purgatory.close()
-        await asyncio.to_thread(page.until, "#state", lambda text: text == "closed")
-        await asyncio.to_thread(page.until, "#figure-failed", lambda text: text == "1")
-
-
 async def test_page_follows_a_purgatory_that_is_started_again(page: Page) -> None:
     async with shown(page) as purgatory:
         purgatory.close()

@@ -50,14 +50,6 @@ def start(port: int, text: str) -> asyncio.Task[Any]:
     return asyncio.create_task(get(port, f"/search?key={text}"))
 
 
-async def test_search_ends_when_its_client_leaves(searches: Searches) -> None:
-    async with shown() as (_, port):
-        search = start(port, "a")
-        await soon(lambda: searches.running == ["a"])
-        search.cancel()
-        await soon(lambda: searches.running == [])
-
-
 async def test_search_in_line_leaves_with_its_client(searches: Searches) -> None:
     async with shown() as (_, port):
         running, leaving = start(port, "a"), start(port, "b")
@@ -136,6 +128,7 @@ async def test_handler_comes_to_its_end_when_the_client_leaves(searches: Searche
             await soon(lambda: searches.running == ["a"])
             search.cancel()
             await soon(lambda: ended == ["/purgatory/search"])
+            assert searches.running == []
 
 
 async def ask(inspector: Inspector, receive: Callable[[], Awaitable[Any]], path: str = "/search") -> int:

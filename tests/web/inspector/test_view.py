@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +10,6 @@ from urllib.parse import quote
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web import Policy
 from aiopurgatory.web.inspector import Inspector, app, snapshot, view
 from aiopurgatory.web.inspector.names import Names
 
@@ -30,14 +28,6 @@ async def test_poll_waits_for_news_and_gets_them() -> None:
         op.force_complete()
         ended = await state(port, parked["cursor"])
         assert (ended["statistics"]["pending"], ended["statistics"]["completed"]) == (0, 1)
-
-
-async def test_poll_without_news_ends_with_204(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "POLICY", Policy(max_wait=0.1))
-    async with shown() as (_, port):
-        known = await state(port)
-        answer = await get(port, f"/state?after={known['cursor']}")
-        assert (answer.status, answer.body) == (204, b"")
 
 
 @pytest.mark.parametrize("after", ["", "-", "x", "x-1", "-1", f"x-{'9' * 400}", "%00", "²-²"])
@@ -63,7 +53,9 @@ async def test_poll_ends_when_the_purgatory_closes(monkeypatch: pytest.MonkeyPat
         assert (await get(port, f"/state?wait=0&after={last['cursor']}")).status == 204
 
 
-async def test_purgatory_may_be_started_later_than_the_page() -> None:
+async def test_purgatory_may_be_started_later_than_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its start is noticed at once."""
+    monkeypatch.setattr(view, "REFRESH", 1000.0)
     purgatory = Purgatory("late")
     async with serve(Inspector([purgatory])) as port:
         new = await state(port)
@@ -72,17 +64,6 @@ async def test_purgatory_may_be_started_later_than_the_page() -> None:
         assert (await state(port, new["cursor"]))["state"] == "open"
         await purgatory.aclose()
         assert (await state_with(port))["state"] == "closed"
-
-
-async def test_start_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "REFRESH", 1000.0)
-    purgatory = Purgatory("late")
-    async with serve(Inspector([purgatory])) as port:
-        poll = asyncio.create_task(state(port, (await state(port))["cursor"]))
-        await asyncio.sleep(0.2)
-        assert not poll.done()
-        async with purgatory:
-            assert (await asyncio.wait_for(poll, 5))["state"] == "open"
 
 
 async def test_purgatory_that_is_started_again_is_followed() -> None:
@@ -138,19 +119,6 @@ async def test_purgatory_that_is_started_in_another_loop_is_let_go() -> None:
         stop.set()
         await asyncio.to_thread(thread.join)
         assert (await poll).json["state"] == "closed"
-
-
-async def test_poll_ends_when_its_client_leaves() -> None:
-    async with Purgatory() as purgatory:
-        inspector = Inspector([purgatory])
-        async with serve(inspector) as port:
-            known = await state(port)
-            polls = [asyncio.create_task(state(port, known["cursor"])) for _ in range(3)]
-            await until(lambda: polls_of(inspector).num_delayed == 3)
-            for poll in polls:
-                poll.cancel()
-            await until(lambda: polls_of(inspector).statistics().cancelled == 3)
-            assert polls_of(inspector).num_delayed == 0
 
 
 async def test_too_many_polls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,22 +203,6 @@ async def test_no_snapshot_is_taken_when_no_page_is_open(monkeypatch: pytest.Mon
             again = await state(port)
             assert again["statistics"]["pending"] == 1
             assert again["history"][0] == known["history"][0]
-
-
-async def test_stop_signal_ends_the_polls_of_pages() -> None:
-    """As for any LongPolling: nobody has to wait for a page."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # uvicorn raises it anew when it is through
-    try:
-        async with Purgatory() as purgatory:
-            inspector = Inspector([purgatory])
-            async with serve(inspector) as port:
-                known = await state(port)
-                poll = asyncio.create_task(get(port, f"/state?after={known['cursor']}"))
-                await until(lambda: polls_of(inspector).num_delayed == 1)
-                signal.raise_signal(signal.SIGTERM)
-                assert (await asyncio.wait_for(poll, 5)).status == 503
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 async def test_failed_snapshot_is_answered_and_the_next_one_works(
