@@ -467,7 +467,7 @@ async def test_idle_goes_on_during_an_outage(purgatory: Purgatory, value: Value,
 
 async def test_every_reads_at_least_so_often(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
     consumer = Consumer(purgatory, value, every=10.0)
-    times = []
+    times: list[float] = []
     while len(times) < 20:
         reads = value.reads
         await clock.advance(0.01)
