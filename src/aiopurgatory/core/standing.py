@@ -151,43 +151,28 @@ class StandingWait(AwaitableOperation):
         """Begin a read if one is called for; when it is done, call end(). Returns: False if none is."""
         if not self._is_free and self._check == 0:
             return False
-        self.take_call()
-        self.enter()
+        take_call(self)
+        enter(self)
         return True
 
     def take_call(self) -> int:
         """From here on, a check calls for another read. Returns: ``check``."""
-        self._op_retrieved = True  # its task raises its failure; while that reads, nothing awaits this
-        self.is_checked = self._check > 0
-        self.check = NO_CHECK if self._is_free or self._check == 0 else self._check
-        self._check = 0
-        self._is_free = False
-        self._is_last = self._op_due != NOT_DUE
-        self._owes, self._owed = self._owed, None
-        self._seen = self._core.checks.newest() + 1
+        take_call(self)
         return self.check
 
     def enter(self) -> None:
         """From here on, until exit(), the task is cancelled when this ends."""
-        loop = self._core.loop
-        self._task = task = loop.current_task(loop.running)
-        if task is not None:
-            self._cancelling = task.cancelling()
+        enter(self)
 
     def exit(self) -> bool:
         """Returns: whether the task was cancelled because this ended, and for nothing else."""
-        task, self._task = self._task, None
-        if not self._is_interrupted:
-            return False
-        self._is_interrupted = False
-        # Otherwise somebody has cancelled the task, too, since enter().
-        found: bool = task.uncancel() <= self._cancelling
-        return found
+        return leave(self)
 
     def end(self, is_found: bool) -> None:
         """The read is done. *is_found*: it has found a value."""
-        self.exit()  # it is inside if the read has swallowed its cancellation
-        self.count_read(is_found)
+        leave(self)  # it is inside if the read has swallowed its cancellation
+        if self.check != NO_CHECK:
+            self.count_read(is_found)
         if is_found:
             self._idle_at = inf
             self._is_idle = False
@@ -265,6 +250,37 @@ class StandingWait(AwaitableOperation):
 
     def on_failure(self, exc: BaseException) -> Any:
         interrupt(self)
+
+
+# No methods: those of a class that interpreted code subclasses are looked up by name.
+
+
+def take_call(wait: StandingWait) -> None:
+    wait._op_retrieved = True  # its task raises its failure; while that reads, nothing awaits this
+    wait.is_checked = wait._check > 0
+    wait.check = NO_CHECK if wait._is_free or wait._check == 0 else wait._check
+    wait._check = 0
+    wait._is_free = False
+    wait._is_last = wait._op_due != NOT_DUE
+    wait._owes, wait._owed = wait._owed, None
+    wait._seen = wait._core.checks.newest() + 1
+
+
+def enter(wait: StandingWait) -> None:
+    loop = wait._core.loop
+    wait._task = task = loop.current_task(loop.running)
+    if task is not None:
+        wait._cancelling = task.cancelling()
+
+
+def leave(wait: StandingWait) -> bool:
+    task, wait._task = wait._task, None
+    if not wait._is_interrupted:
+        return False
+    wait._is_interrupted = False
+    # Otherwise somebody has cancelled the task, too, since enter().
+    found: bool = task.uncancel() <= wait._cancelling
+    return found
 
 
 def call(wait: StandingWait, check: i64) -> None:
