@@ -33,8 +33,10 @@ class KeyChecks:
     __slots__ = (
         "_alarm",
         "_budget",
+        "_called",
         "_coming",
         "_finder",
+        "_limited",
         "_loop",
         "_met",
         "_nested",
@@ -73,6 +75,9 @@ class KeyChecks:
         # The operation that the running check tries; and whether that check has woken an awaited one.
         self._tried: Operation | None = None
         self._woke = False
+        # The key of the running check if that has a limit, else EVERY_KEY; and the reads that count for the limit.
+        self._limited: Hashable = EVERY_KEY
+        self._called = 0
         # Checks and marks are numbered in their order. The number of the newest, and that of the running check.
         self._newest: i64 = 0
         self._number: i64 = 0
@@ -213,6 +218,24 @@ class KeyChecks:
         self._woke = True
         return self._number
 
+    def take_limited(self) -> Hashable:
+        """Called like call_for_read(), by what ends with the first value. A read that finds none must pass the call on.
+
+        Returns: the key of the check if that has a limit, for which the read counts; else EVERY_KEY.
+        """
+        if self._limited is not EVERY_KEY:
+            self._called += 1
+        return self._limited
+
+    def newest(self) -> int:
+        """The number of the newest check or mark."""
+        return self._newest
+
+    def next_number(self) -> int:
+        """A number for a change that no check has told of."""
+        self._newest += 1
+        return self._newest
+
     def _count(self, ended: bool) -> None:
         """Count the running check, which is through."""
         self.checks += 1
@@ -227,6 +250,7 @@ class KeyChecks:
         left of them after the budget is checked on the next iterations.
         """
         stop = 0.0
+        called, self._limited = self._called, EVERY_KEY
         while self._nested:
             key, limit = self._nested.popitem(last=False)
             entry = self._entry_of(key)
@@ -246,6 +270,7 @@ class KeyChecks:
             elif self._nested and self._loop.turn_time() >= stop:
                 self._finder.endless(key, entry)
                 self._postpone_nested()
+        self._called = called
 
     def _postpone_nested(self) -> None:
         while self._nested:
@@ -287,10 +312,15 @@ class KeyChecks:
         if self._soon_ops:
             op = self._soon_ops.pop()
             if self._soon_key is not EVERY_KEY or not self._was_met(op):
-                try:  # noqa: SIM105 suppress() is a call
+                self._limited = EVERY_KEY if self._soon_limit == ALL else self._soon_key
+                self._called = 0
+                try:
                     self._soon_ended += self.check(self._soon_key, op, ALL, False)
                 except CancelledError:
                     pass  # an operation's failure: it must not be taken for a cancellation of the clock task (I11)
+                finally:
+                    self._soon_ended += self._called
+                    self._limited = EVERY_KEY
             if self._soon_ended >= self._soon_limit:
                 self._soon_ops.clear()
         return True
@@ -349,15 +379,19 @@ class KeyChecks:
         return ended
 
     def _try_some(self, key: Hashable, entry: object, limit: int) -> int:
-        ended = 0
+        ended = self._called = 0
         tried: set[int] = set()
         for ops in (oldest(entry, limit + FIRST_SLICE), listed(entry)):
             for op in ops:
-                if ended == limit:
+                if ended + self._called >= limit:
                     return ended
                 if id(op) not in tried:
                     tried.add(id(op))
-                    ended += self._try_one(key, op)
+                    self._limited = key
+                    try:
+                        ended += self._try_one(key, op)
+                    finally:
+                        self._limited = EVERY_KEY
             entry = self._entry_of(key)
         return ended
 

@@ -109,8 +109,9 @@ class EntryPoints:
         Args:
             key: its state has changed.
             limit: stop when this many have ended. None (default): no limit. ``limit=1`` wakes one of many idle
-                workers. Operations that do not end do not count. (With a limit, an operation that is
-                watched during the check may be tried, too.)
+                workers. Operations that do not end do not count, but the reads of awaited conditions do: so many
+                begin. A read that finds nothing, fails or is cancelled passes its call on to the next operation that
+                waits under *key*. (With a limit, an operation that is watched during the check may be tried, too.)
 
         Returns: how many operations this call ended, completed or failed; 0 for a key that nothing watches.
 

@@ -11,7 +11,7 @@ left.
 from __future__ import annotations
 
 from asyncio.exceptions import InvalidStateError
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from math import inf
 from typing import Any, Final
 
@@ -19,9 +19,9 @@ from mypy_extensions import i64, mypyc_attr
 
 from ..timer.ring import deadline_of, set_deadline
 from .awaiter import AwaitableOperation
-from .checks import NO_CHECK
+from .checks import EVERY_KEY, NO_CHECK
 from .core import Core
-from .endings import complete
+from .endings import attempt, complete
 from .nanoseconds import ceil_ns
 from .operation import COMPLETED, DUE, EXPIRED, LAST_READ, NOT_DUE, PENDING, deadline_seconds
 
@@ -58,6 +58,9 @@ class StandingWait(AwaitableOperation):
         "_is_interrupted",
         "_is_last",
         "_is_single",
+        "_owed",
+        "_owes",
+        "_seen",
         "_stall",
         "_task",
         "_until",
@@ -89,6 +92,11 @@ class StandingWait(AwaitableOperation):
         #: check is among those that called.
         self.check: i64 = NO_CHECK
         self.is_checked = False
+        #: Of a single one: the key and the number of a check with a limit that called for a read: for the next, and for
+        #: the one under way. And the first check that its last read may have missed; 0: it does not read.
+        self._owed: tuple[Hashable, int] | None = None
+        self._owes: tuple[Hashable, int] | None = None
+        self._seen: i64 = 0
         #: The task that reads; its count of cancellations when that began; and whether the end of this cancelled it.
         self._task: Any = None
         self._cancelling = 0
@@ -119,7 +127,13 @@ class StandingWait(AwaitableOperation):
             else:
                 end_step(self)
         elif self._has_news is None or self._has_news():
-            call(self, self._core.checks.call_for_read(self))
+            checks = self._core.checks
+            number = checks.call_for_read(self)
+            if self._is_single and self._owed is None and number != NO_CHECK:
+                key = checks.take_limited()
+                if key is not EVERY_KEY:
+                    self._owed = (key, number)
+            call(self, number)
         return False
 
     # its task
@@ -137,46 +151,41 @@ class StandingWait(AwaitableOperation):
         """Begin a read if one is called for; when it is done, call end(). Returns: False if none is."""
         if not self._is_free and self._check == 0:
             return False
-        self.take_call()
-        self.enter()
+        take_call(self)
+        enter(self)
         return True
 
     def take_call(self) -> int:
         """From here on, a check calls for another read. Returns: ``check``."""
-        self._op_retrieved = True  # its task raises its failure; while that reads, nothing awaits this
-        self.is_checked = self._check > 0
-        self.check = NO_CHECK if self._is_free or self._check == 0 else self._check
-        self._check = 0
-        self._is_free = False
-        self._is_last = self._op_due != NOT_DUE
+        take_call(self)
         return self.check
 
     def enter(self) -> None:
         """From here on, until exit(), the task is cancelled when this ends."""
-        loop = self._core.loop
-        self._task = task = loop.current_task(loop.running)
-        if task is not None:
-            self._cancelling = task.cancelling()
+        enter(self)
 
     def exit(self) -> bool:
         """Returns: whether the task was cancelled because this ended, and for nothing else."""
-        task, self._task = self._task, None
-        if not self._is_interrupted:
-            return False
-        self._is_interrupted = False
-        # Otherwise somebody has cancelled the task, too, since enter().
-        found: bool = task.uncancel() <= self._cancelling
-        return found
+        return leave(self)
 
     def end(self, is_found: bool) -> None:
         """The read is done. *is_found*: it has found a value."""
-        self.exit()  # it is inside if the read has swallowed its cancellation
-        self.count_read(is_found)
+        leave(self)  # it is inside if the read has swallowed its cancellation
+        if self.check != NO_CHECK:
+            self.count_read(is_found)
         if is_found:
             self._idle_at = inf
             self._is_idle = False
         if self._is_single and self._op_state == PENDING:
             end_single(self, is_found)
+        owes, self._owes = self._owes, None
+        state = self._op_state
+        if owes is not None and not (is_found and state == COMPLETED):
+            # A read that found nothing saw the change. One that was cancelled may have put back what it took.
+            is_seen = state in (PENDING, EXPIRED)
+            pass_on(self, owes[0], owes[1] if is_seen else NO_CHECK)
+        if state != PENDING:
+            pass_owed(self)
 
     def count_read(self, is_found: bool) -> None:
         """Count the read under way, if only checks called for it."""
@@ -215,6 +224,10 @@ class StandingWait(AwaitableOperation):
         """Its task was cancelled, or a read has failed: it neither waits nor reads."""
         self._task = self._woken = None
         self.count_read(False)
+        owes, self._owes = self._owes, None
+        if owes is not None:
+            pass_on(self, owes[0], NO_CHECK)
+        pass_owed(self)
 
     def begin_step(self) -> None:
         """Of a stream: its task is busy from now on, and has *stall* seconds."""
@@ -237,6 +250,37 @@ class StandingWait(AwaitableOperation):
 
     def on_failure(self, exc: BaseException) -> Any:
         interrupt(self)
+
+
+# No methods: those of a class that interpreted code subclasses are looked up by name.
+
+
+def take_call(wait: StandingWait) -> None:
+    wait._op_retrieved = True  # its task raises its failure; while that reads, nothing awaits this
+    wait.is_checked = wait._check > 0
+    wait.check = NO_CHECK if wait._is_free or wait._check == 0 else wait._check
+    wait._check = 0
+    wait._is_free = False
+    wait._is_last = wait._op_due != NOT_DUE
+    wait._owes, wait._owed = wait._owed, None
+    wait._seen = wait._core.checks.newest() + 1
+
+
+def enter(wait: StandingWait) -> None:
+    loop = wait._core.loop
+    wait._task = task = loop.current_task(loop.running)
+    if task is not None:
+        wait._cancelling = task.cancelling()
+
+
+def leave(wait: StandingWait) -> bool:
+    task, wait._task = wait._task, None
+    if not wait._is_interrupted:
+        return False
+    wait._is_interrupted = False
+    # Otherwise somebody has cancelled the task, too, since enter().
+    found: bool = task.uncancel() <= wait._cancelling
+    return found
 
 
 def call(wait: StandingWait, check: i64) -> None:
@@ -263,6 +307,7 @@ def interrupt(wait: StandingWait) -> None:
     """*wait* has ended: its task is to notice, and to read no more."""
     wait._is_free = False
     wait._check = 0
+    pass_owed(wait)
     if wait._woken is not None:
         wake(wait)
     elif wait._task is not None:
@@ -270,6 +315,37 @@ def interrupt(wait: StandingWait) -> None:
         if task is not loop.current_task(loop.running):  # else the read itself has ended this
             wait._is_interrupted = True
             task.cancel()
+
+
+def pass_on(wait: StandingWait, key: Hashable, number: i64) -> None:
+    """Pass on a call of a limited check under *key*, which *wait* has not used.
+
+    Args: number: the check with this number told of the change; NO_CHECK: something was put back since.
+    """
+    core = wait._core
+    core.loop.call_soon(call_next, (core, key, core.checks.next_number() if number == NO_CHECK else number))
+
+
+def pass_owed(wait: StandingWait) -> None:
+    """*wait* has ended, or its task has left: pass on a call that no read has answered."""
+    owed, wait._owed = wait._owed, None
+    if owed is not None:
+        pass_on(wait, owed[0], NO_CHECK)
+
+
+def call_next(passed: tuple[Core, Hashable, int]) -> None:
+    """Try what waits under the key, oldest first, until something ends or reads. What has read since is left out."""
+    core, key, number = passed
+    for op in core.watchers.waiting(key):
+        if op._op_state != PENDING:
+            continue
+        if not isinstance(op, StandingWait) or op._seen == 0:  # it does not read
+            if attempt(op) != PENDING:
+                return
+        elif op._is_single and op._owed is None and (op._task is not None or op._seen <= number):
+            op._owed = (key, number)
+            call(op, number)
+            return
 
 
 def begin_last_read(wait: StandingWait) -> None:

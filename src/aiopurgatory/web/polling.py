@@ -275,7 +275,8 @@ class LongPolling(Starting, Generic[K]):
         Args:
             key: the key of the state that has changed.
             limit: stop when this many polls have been answered, oldest first; the limits of merged calls add up. None
-                (default): no limit. Event streams are not answered, and do not count.
+                (default): no limit. Event streams are not answered, and do not count. If the source is awaited, so many
+                polls read it. One that finds nothing passes its call on to the next.
 
         Raises:
             TypeError, ValueError: *key* is not hashable, or *limit* is no int >= 1.
