@@ -10,12 +10,10 @@ from private_servers import Server, program
 from .conftest import made
 from .servers import Valkey
 from .test_engines import (  # noqa: F401
-    test_aclose_cancelled_anywhere_leaves_nothing,
     test_fault_of_the_network_is_a_gap_in_time,
     test_hear_foreign_publishers_and_hostile_lines,
     test_publish_many_keys_all_arrive_once,
     test_publish_real_server_reaches_the_other_bus,
-    test_start_cancelled_anywhere_leaves_nothing,
     test_start_no_password_says_what_to_do,
     test_start_wrong_address_says_what_to_do,
 )
