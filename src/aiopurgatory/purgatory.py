@@ -303,7 +303,7 @@ class Purgatory(EntryPoints, Starting):
         require_function("condition", condition)
         if on_undelivered is not None:
             require_plain_function("on_undelivered", on_undelivered)
-        pauses = pauses_of(retry_on, every, self.timeout)
+        pauses = pauses_of(retry_on, every, self.timeout) if retry_on != () or every is not None else None
         if isinstance(timeout, (int, float)) and timeout <= 0:
             try:
                 value = condition()
