@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, final
 
 from .arguments import described, require, require_seconds
 from .core.awaiter import take
+from .core.core import owner_of
 from .core.standing import StandingWait
 from .core.timeouts import Timeout
 
@@ -102,6 +103,8 @@ async def read_until(
     Returns: the first value, after completing *op*; None if there was none in time.
     Raises: exceptions of *read*, or the failure of *op*; CancelledError: it was cancelled.
     """
+    if not op.done() and owner_of(op).observers.observers:
+        op.add_done_callback(_note_context)
     try:
         while True:
             if op.begin():
@@ -138,6 +141,10 @@ async def read_until(
                         op.call_for_read()
     finally:
         del op  # the exception keeps this frame
+
+
+def _note_context(_: object) -> None:
+    """Do nothing. Observers get the context in which this was added: the task itself awaits another future."""
 
 
 async def until_ended(op: StandingWait, awaitable: Awaitable[R]) -> R | None:

@@ -226,7 +226,7 @@ async def most_while_listen_does_not_end(server: Server, monkeypatch: pytest.Mon
         async with buses(server, 1) as (bus,):
             with monkeypatch.context() as patched:
                 patched.setattr(
-                    postgres, "_LISTEN", postgres._LISTEN.replace("LISTEN {", "SELECT unending(); LISTEN {")
+                    postgres, "_LISTEN", postgres._LISTEN.replace("{listen}", "SELECT unending(); {listen}")
                 )
                 await admin.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_notify($1%' "

@@ -13,6 +13,7 @@ from private_servers import Server
 
 from aiopurgatory.bus import Bus, LocalBus
 from aiopurgatory.bus.rules import Rules
+from aiopurgatory.bus.server import ServerBus, hear_data
 from aiopurgatory.bus.targets import DataTarget
 from aiopurgatory.streams import EventLog
 from aiopurgatory.streams.store import Change, Commit
@@ -178,7 +179,10 @@ async def test_data_of_a_log_reach_only_logs(own_server: Server) -> None:
         url = own_server.url(proxy.port)
         bus = bus_on(own_server.url(), [here])
         other = bus_on(url, [there, heard.target], heartbeat=0.5)
-        async with bus, other, log_on(own_server.url(), bus) as log:
+        assert isinstance(other, ServerBus)
+        hear_data(other, "aiopurgatory.events")
+        log = log_on(own_server.url(), bus)
+        async with bus, other, log:
             published = await check_appends(log, "before", other, heard)
             await until(lambda: here.keys == published)
 

@@ -74,7 +74,6 @@ class StandingWait(AwaitableOperation):
         core: Core,
         timeout: object = None,
         is_single: bool = False,
-        *,
         idle: float = inf,
         stall: float = inf,
         has_news: Callable[[], bool] | None = None,

@@ -160,7 +160,7 @@ async def test_page_shows_how_polls_were_answered(page: Page) -> None:
                 "polls and streams of named clients 2",
                 "groups with polls or streams 1",
                 "open event streams 0",
-                "bodies cached for other polls 1 (508 bytes)",
+                "bodies cached for other polls 1 (509 bytes)",
             ]
             assert await asyncio.to_thread(page.run, hidden) == ["block", "block"]
             assert await asyncio.to_thread(page.problems) == []
