@@ -93,9 +93,10 @@ async def listen(client: httpx.AsyncClient, answer: str, after: str = "", most: 
     async with client.stream("GET", f"/answers/{answer}/events", params={"after": after}) as stream:
         async for part in stream.aiter_text():
             text += part
-            if text.count("\n\n") > most:  # with "retry" at the beginning
+            if text.count("\n\n") >= most:
                 break
-    return [event.splitlines() for event in text.split("\n\n") if "\ndata: " in event][:most]
+    events = [event.splitlines() for event in text.split("\n\n") if "\ndata: " in event]
+    return [[line for line in event if not line.startswith((":", "retry: "))] for event in events[:most]]
 
 
 async def main() -> None:
