@@ -136,6 +136,8 @@ async def test_trigger_sql_rows_publish_their_keys(server: Server, connection: A
         before = there.everything
         await connection.execute(f"INSERT INTO {table} VALUES (1, repeat('x', 10000), NULL)")
         await until(lambda: there.everything == before + 1)
+        await connection.execute(f"TRUNCATE {table}")
+        await until(lambda: there.everything == before + 2)
 
 
 async def test_trigger_sql_rolled_back_publishes_nothing(server: Server, connection: Any) -> None:
@@ -175,5 +177,18 @@ def test_trigger_sql_bad_arguments_are_refused(arguments: tuple[Any, ...], messa
 
 
 def test_trigger_sql_bad_operations_are_refused() -> None:
-    with pytest.raises(ValueError, match="operations must be some of INSERT, UPDATE and DELETE"):
-        trigger_sql("t", ["x"], operations=["TRUNCATE"])
+    with pytest.raises(ValueError, match="operations must be some of INSERT, UPDATE, DELETE and TRUNCATE"):
+        trigger_sql("t", ["x"], operations=["MERGE"])
+
+
+async def test_trigger_sql_only_of_truncate(server: Server, connection: Any) -> None:
+    there = Recorder()
+    await connection.execute("DROP TABLE IF EXISTS public.orders; CREATE TABLE public.orders (id int)")
+    for operations in (["insert"], ["truncate"]):  # the second replaces the first
+        await connection.execute(trigger_sql("public.orders", ["$id"], name="\u00e4" * 31, operations=operations))
+    async with PostgresBus(server.url(), [there]):
+        before = there.everything
+        await connection.execute("INSERT INTO public.orders VALUES (1)")
+        await connection.execute("TRUNCATE public.orders")
+        await until(lambda: there.everything > before)
+        assert there.keys == []

@@ -16,7 +16,7 @@ except ImportError as exc:
 from ..arguments import require_seconds
 from .addresses import HostNames, NamesLoop, parse
 from .engine import CHANNEL, Hear, Lost, explained, require_channel
-from .keys import DATA, MAX_MESSAGE
+from .keys import DATA, EVERY_KEY, MAX_MESSAGE
 from .server import BusOptions, ServerBus
 from .targets import Target
 
@@ -222,15 +222,16 @@ def trigger_sql(
     *,
     bus: str = CHANNEL,
     name: str | None = None,
-    operations: Iterable[str] = ("INSERT", "UPDATE", "DELETE"),
+    operations: Iterable[str] = ("INSERT", "UPDATE", "DELETE", "TRUNCATE"),
 ) -> str:
     """Return SQL that makes every changed row of *table* publish a key when its transaction commits.
 
         await connection.execute(trigger_sql("public.orders", ["orders", "$customer"]))
 
     publishes ``("orders", 7)`` for each changed row with 7 in its column ``customer``. An UPDATE that changes the key
-    publishes the old key, too. To change the trigger, run new SQL, which replaces it. Commits that notify are
-    serialized in the whole database cluster. For tables with many writes, call ``bus.publish()`` after the commit.
+    publishes the old key, too. A TRUNCATE has every key checked. To change the triggers, run new SQL, which replaces
+    them. Commits that notify are serialized in the whole database cluster. For tables with many writes, call
+    ``bus.publish()`` after the commit.
 
     Args:
         table: the table's name, with or without a schema. Names are quoted, so they are case-sensitive.
@@ -239,8 +240,9 @@ def trigger_sql(
             other types arrive as to_json() writes them. A single part is the key itself, not a tuple. A key that is
             too long becomes "check everything".
         bus: the name of the bus to publish on.
-        name: the name of the trigger and its function. None (default): ``aiopurgatory_`` and the table's name.
-        operations: any of INSERT, UPDATE and DELETE; default all.
+        name: the name of the trigger and its function. None (default): ``aiopurgatory_`` and the table's name. The
+            trigger of TRUNCATE has ``_truncate`` in addition.
+        operations: any of INSERT, UPDATE, DELETE and TRUNCATE; default all.
 
     Returns: a script of several statements. Run it in a migration.
     Raises: TypeError, ValueError: an argument is invalid. The message names it.
@@ -249,30 +251,40 @@ def trigger_sql(
     chosen = [operation.upper() for operation in operations]
     if not parts:
         raise ValueError('key must have at least one part, such as ["orders", "$id"], got []')
-    if not chosen or not set(chosen) <= {"INSERT", "UPDATE", "DELETE"}:
-        raise ValueError(f"operations must be some of INSERT, UPDATE and DELETE, got {chosen!r}")
+    if not chosen or not set(chosen) <= {"INSERT", "UPDATE", "DELETE", "TRUNCATE"}:
+        raise ValueError(f"operations must be some of INSERT, UPDATE, DELETE and TRUNCATE, got {chosen!r}")
     schema_and_table = table.split(".")
     if not 1 <= len(schema_and_table) <= 2:
         raise ValueError(f"table must be a name, or schema.name, got {table!r}")
     own_name = name or ("aiopurgatory_" + re.sub(r"\W", "_", schema_and_table[-1]))[:63]
     schema = [_identifier("table", part) for part in schema_and_table[:-1]]
     trigger = _identifier("name", own_name)
+    truncate = _identifier("name", own_name.encode()[:54].decode(errors="ignore") + "_truncate")
     function = ".".join([*schema, trigger])
     told = _literal(require_channel(bus, "bus"))
     whole = ".".join(_identifier("table", part) for part in schema_and_table)
     old, new = (_notify(told, _json_of(parts, row)) for row in ("OLD", "NEW"))
+    rows = " OR ".join(operation for operation in chosen if operation != "TRUNCATE")
+    create = [f"CREATE TRIGGER {trigger} AFTER {rows} ON {whole} FOR EACH ROW"] if rows else []
+    if "TRUNCATE" in chosen:
+        create.append(f"CREATE TRIGGER {truncate} AFTER TRUNCATE ON {whole} FOR EACH STATEMENT")
+    created = "".join(f"{each} EXECUTE FUNCTION {function}();\n" for each in create)
     return f"""CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {_QUOTE}
 DECLARE
     line text;
 BEGIN
+    IF TG_OP = 'TRUNCATE' THEN
+        PERFORM pg_catalog.pg_notify({told}, '{EVERY_KEY}');
+        RETURN NULL;
+    END IF;
     IF TG_OP <> 'INSERT' THEN {old} END IF;
     IF TG_OP <> 'DELETE' THEN {new} END IF;
     RETURN NULL;
 END
 {_QUOTE};
 DROP TRIGGER IF EXISTS {trigger} ON {whole};
-CREATE TRIGGER {trigger} AFTER {" OR ".join(chosen)} ON {whole} FOR EACH ROW EXECUTE FUNCTION {function}();
-"""
+DROP TRIGGER IF EXISTS {truncate} ON {whole};
+{created}"""
 
 
 def _notify(told: str, json: str) -> str:
