@@ -93,6 +93,13 @@ async def test_stream_has_each_event_with_its_id_and_name(log: EventLog, run: Ru
     await left(client)
 
 
+@pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
+async def test_topic_that_is_no_str_is_a_mistake_of_the_app(log: EventLog, route: Any) -> None:
+    client = Client(route(log, resource=lambda scope: 7))  # as of a path /runs/{run:int}
+    with pytest.raises(TypeError, match=r"resource must be a str, the topic of the log 'events', got 7; .* converter"):
+        await client.ended()
+
+
 async def test_stream_ends_with_the_run_and_then_there_is_204(log: EventLog) -> None:
     async with log.run("n") as run:
         await run.append("a")

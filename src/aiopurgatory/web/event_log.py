@@ -164,9 +164,17 @@ class LogFeed:
 async def _position(log: EventLog, topic: Any, after: str | None) -> Position:
     """Return the position of a client in *topic*.
 
-    Raises: NotFoundError: no topic can have that name; PurgatoryClosedError; errors of ``EventLog.start()``.
+    Raises:
+        TypeError: *topic* is no str, as with a path's parameter of another type. No client can mend that.
+        NotFoundError: no topic can have that name.
+        PurgatoryClosedError; errors of ``EventLog.start()``.
     """
-    if not isinstance(topic, str) or not 1 <= len(topic) <= _MAX_TOPIC or "\0" in topic:
+    if not isinstance(topic, str):
+        raise TypeError(
+            f"resource must be a str, the topic of the log {log.name!r}, got {topic!r}; a path's parameter must have "
+            "no converter, as in /runs/{run}, or pass resource=lambda scope: str(...)"
+        )
+    if not 1 <= len(topic) <= _MAX_TOPIC or "\0" in topic:
         raise NotFoundError("there is no such topic")
     return await position_in(log, topic, after)
 
