@@ -15,6 +15,7 @@ from aiopurgatory.testing import ManualClock, check_invariants
 from aiopurgatory.web import LongPolling, LongPollRoute
 from aiopurgatory.web.asgi import Message, Scope
 from aiopurgatory.web.poll import LongPoll
+from aiopurgatory.web.route import path_parameter
 
 from .polls import Counters, settle
 
@@ -104,10 +105,15 @@ def publish(polling: LongPolling[str], counters: Counters) -> None:
 
 
 async def test_route_without_a_framework_polls_the_rest_of_the_path(route: LongPollRoute) -> None:
-    for path, root in (("/n", ""), ("/polls/n", "/polls"), ("/n", "/")):
+    for path, root in (("/n", ""), ("/polls/n", "/polls"), ("/n", "/"), ("/n", "/polls")):
         exchange = Exchange(route, (b"x", b"y"), path=path, root_path=root)
         await exchange.run()
         assert exchange.sent[1]["body"] == b"n None 0"
+
+
+@pytest.mark.parametrize(("path", "resource"), [("/products", "products"), ("/product/a", "a"), ("/product", "")])
+def test_path_that_only_begins_like_that_of_the_app_is_kept(path: str, resource: str) -> None:
+    assert path_parameter({"type": "http", "path": path, "root_path": "/product"}) == resource
 
 
 async def test_route_with_a_framework_polls_the_parameter_of_the_path(route: LongPollRoute) -> None:

@@ -35,7 +35,9 @@ def path_parameter(scope: Scope) -> Any:
     parameters = scope.get("path_params")
     if parameters is None:
         path: str = scope["path"]
-        return path.removeprefix(scope.get("root_path", "")).removeprefix("/")
+        root: str = scope.get("root_path", "").rstrip("/")
+        is_below = path == root or path.startswith(f"{root}/")  # some servers pass /products below /product
+        return path[len(root) if is_below else 0 :].removeprefix("/")
     if len(parameters) != 1:
         names = ", ".join(parameters) or "none"
         raise TypeError(f"the path must have one parameter, got {names}; pass resource= to name the polled resource")
