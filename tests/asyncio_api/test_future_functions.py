@@ -365,12 +365,12 @@ if sys.version_info >= (3, 12):
         kind.complete(waited, "second")
         assert await both == ["first", "second", "hello"]
         left, waited = kind.new(purgatory), kind.new(purgatory)
-        both: Any = asyncio.gather(left, wait())
-        both.cancel()
+        cancelled: Any = asyncio.gather(left, wait())
+        cancelled.cancel()
         assert (left.cancelled(), waited.cancelled()) == (True, True)
         assert is_empty(purgatory)
         with pytest.raises(asyncio.CancelledError):
-            await both
+            await cancelled
 
     @eagerly
     @pytest.mark.usefixtures("eager_tasks")
