@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from typing import Any
 
 import pytest
@@ -98,6 +99,22 @@ async def test_read_that_finds_nothing_passes_its_call_on(purgatory: Purgatory) 
     assert jobs.claims == 1
     await turns(50)
     assert (jobs.claims, purgatory.num_delayed) == (5, 5)
+
+
+async def test_call_that_nobody_uses_costs_little_for_each_that_reads(purgatory: Purgatory) -> None:
+    """Listing all that wait for each of them took 35 times as long as a check without a limit, with 4,000 waits."""
+    number, jobs, took = 3_000, Jobs(), list[float]()
+    tasks = await parked(purgatory, jobs, number)
+    for limit in (None, 1):
+        began, before = time.process_time(), jobs.claims
+        purgatory.check_and_complete("jobs", limit)
+        while jobs.claims - before < number:  # noqa: ASYNC110 nothing reports it
+            await asyncio.sleep(0)
+        took.append(time.process_time() - began)
+    assert took[1] < 12 * took[0]
+    for task in tasks:
+        task.cancel()
+    await turns(10)
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed", "deadline"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 from asyncio.exceptions import InvalidStateError
 from collections.abc import Callable, Hashable
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -23,11 +23,24 @@ from .checks import EVERY_KEY, NO_CHECK
 from .core import Core
 from .endings import attempt, complete
 from .nanoseconds import ceil_ns
-from .operation import COMPLETED, DUE, EXPIRED, LAST_READ, NOT_DUE, PENDING, deadline_seconds
+from .operation import COMPLETED, DUE, EXPIRED, LAST_READ, NOT_DUE, PENDING, Operation, deadline_seconds
 
 #: Seconds. Sums of floats are not exact, so a stream's timer is set this much earlier, or it might be a tick late. A
 #: step may end twice this much earlier.
 ROUNDING: Final = 1e-7
+
+
+@final
+class LimitedCall:
+    """A call for one read, by the check *number* of *key*, which has a limit."""
+
+    __slots__ = ("key", "number", "rest")
+
+    def __init__(self, key: Hashable, number: i64) -> None:
+        self.key: Final = key
+        self.number: Final[i64] = number
+        #: The operations to which it may be passed on, the next one last. None: they were not listed yet.
+        self.rest: list[Operation] | None = None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -93,8 +106,8 @@ class StandingWait(AwaitableOperation):
         self.is_checked = False
         #: Of a single one: the key and the number of a check with a limit that called for a read: for the next, and for
         #: the one under way. And the first check that its last read may have missed; 0: it does not read.
-        self._owed: tuple[Hashable, int] | None = None
-        self._owes: tuple[Hashable, int] | None = None
+        self._owed: LimitedCall | None = None
+        self._owes: LimitedCall | None = None
         self._seen: i64 = 0
         #: The task that reads; its count of cancellations when that began; and whether the end of this cancelled it.
         self._task: Any = None
@@ -131,7 +144,7 @@ class StandingWait(AwaitableOperation):
             if self._is_single and self._owed is None and number != NO_CHECK:
                 key = checks.take_limited()
                 if key is not EVERY_KEY:
-                    self._owed = (key, number)
+                    self._owed = LimitedCall(key, number)
             call(self, number)
         return False
 
@@ -181,8 +194,7 @@ class StandingWait(AwaitableOperation):
         state = self._op_state
         if owes is not None and not (is_found and state == COMPLETED):
             # A read that found nothing saw the change. One that was cancelled may have put back what it took.
-            is_seen = state in (PENDING, EXPIRED)
-            pass_on(self, owes[0], owes[1] if is_seen else NO_CHECK)
+            pass_on(self, owes, state in (PENDING, EXPIRED))
         if state != PENDING:
             pass_owed(self)
 
@@ -225,7 +237,7 @@ class StandingWait(AwaitableOperation):
         self.count_read(False)
         owes, self._owes = self._owes, None
         if owes is not None:
-            pass_on(self, owes[0], NO_CHECK)
+            pass_on(self, owes, False)
         pass_owed(self)
 
     def begin_step(self) -> None:
@@ -316,34 +328,40 @@ def interrupt(wait: StandingWait) -> None:
             task.cancel()
 
 
-def pass_on(wait: StandingWait, key: Hashable, number: i64) -> None:
-    """Pass on a call of a limited check under *key*, which *wait* has not used.
-
-    Args: number: the check with this number told of the change; NO_CHECK: something was put back since.
-    """
+def pass_on(wait: StandingWait, owed: LimitedCall, is_seen: bool) -> None:
+    """Pass on a call that *wait* has not used. *is_seen*: its read saw the change; else that is as new again."""
     core = wait._core
-    core.loop.call_soon(call_next, (core, key, core.checks.next_number() if number == NO_CHECK else number))
+    if not is_seen:
+        owed = LimitedCall(owed.key, core.checks.next_number())
+    core.loop.call_soon(call_next, (core, owed))
 
 
 def pass_owed(wait: StandingWait) -> None:
     """*wait* has ended, or its task has left: pass on a call that no read has answered."""
     owed, wait._owed = wait._owed, None
     if owed is not None:
-        pass_on(wait, owed[0], NO_CHECK)
+        pass_on(wait, owed, False)
 
 
-def call_next(passed: tuple[Core, Hashable, int]) -> None:
-    """Try what waits under the key, oldest first, until something ends or reads. What has read since is left out."""
-    core, key, number = passed
-    for op in core.watchers.waiting(key):
+def call_next(passed: tuple[Core, LimitedCall]) -> None:
+    """Try what waits under the key, oldest first, until something ends or reads. What has read since is left out.
+
+    Operations that come meanwhile are left out, too: their first read sees the change. So they are listed once.
+    """
+    core, owed = passed
+    if owed.rest is None:
+        owed.rest = core.watchers.waiting(owed.key)
+        owed.rest.reverse()
+    while owed.rest:
+        op = owed.rest.pop()
         if op._op_state != PENDING:
             continue
         if not isinstance(op, StandingWait) or op._seen == 0:  # it does not read
             if attempt(op) != PENDING:
                 return
-        elif op._is_single and op._owed is None and (op._task is not None or op._seen <= number):
-            op._owed = (key, number)
-            call(op, number)
+        elif op._is_single and op._owed is None and (op._task is not None or op._seen <= owed.number):
+            op._owed = owed
+            call(op, owed.number)
             return
 
 
