@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from private_servers import Postgres, Redis, Server
 
 from aiopurgatory.streams import EventLog, MemoryLog
 from aiopurgatory.testing.settling import settle
+
+S = TypeVar("S", bound=Server)
 
 KINDS: dict[str, type[Server] | None] = {"memory": None, "redis": Redis, "postgres": Postgres}
 
@@ -41,14 +43,20 @@ def url(kind: str) -> Iterator[str]:
         yield ""
         return
     pytest.importorskip("asyncpg" if kind == "postgres" else "redis")
+    for running in started(server):
+        if kind == "postgres":
+            asyncio.run(make_tables(running.url()))
+        yield running.url()
+
+
+def started(kind: type[S]) -> Iterator[S]:
+    """A server of this kind, for a fixture."""
     try:
-        started = server()
+        server = kind()
     except FileNotFoundError as exc:
         pytest.skip(f"{exc}: make programs")
-    if kind == "postgres":
-        asyncio.run(make_tables(started.url()))
-    yield started.url()
-    started.remove()
+    yield server
+    server.remove()
 
 
 async def make_tables(url: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from private_proxy import Proxy
@@ -28,7 +28,7 @@ from aiopurgatory.streams import EventLog, StoreDownError, StoreError, postgres
 from aiopurgatory.streams.postgres import PostgresLog, tables_sql
 from aiopurgatory.streams.redis import RedisLog
 
-S = TypeVar("S", bound=Server)
+from .conftest import make_tables, started
 
 #: Refuses each commit with an SQLSTATE.
 REFUSE = """
@@ -50,33 +50,18 @@ until (now[1] - begun[1]) + (now[2] - begun[2]) / 1000000 > 1.5
 
 @pytest.fixture(scope="module")
 def own_postgres() -> Iterator[Postgres]:
-    yield from _started(Postgres)
+    yield from started(Postgres)
 
 
 @pytest.fixture(scope="module")
 def own_redis() -> Iterator[Redis]:
-    yield from _started(Redis)
-
-
-async def _make_tables(server: Server) -> None:
-    connection = await asyncpg.connect(server.url())
-    await connection.execute(tables_sql())
-    await connection.close()
+    yield from started(Redis)
 
 
 async def _until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(5.0):
         while not holds():  # noqa: ASYNC110 nothing reports it
             await asyncio.sleep(0.01)
-
-
-def _started(kind: type[S]) -> Iterator[S]:
-    try:
-        server = kind()
-    except FileNotFoundError as exc:
-        pytest.skip(f"{exc}: make programs")
-    yield server
-    server.remove()
 
 
 @pytest.fixture
@@ -234,9 +219,9 @@ async def test_log_is_one_whether_its_processes_share_a_bus_or_not(kind: type[Se
 
     Args: is_late: the bus is open before the log is made.
     """
-    with contextmanager(_started)(kind) as server:
+    with contextmanager(started)(kind) as server:
         if kind is Postgres:
-            await _make_tables(server)
+            await make_tables(server.url())
         new: Any = RedisLog if kind is Redis else PostgresLog
         bus = (RedisBus if kind is Redis else PostgresBus)(server.url(), [])
         if is_late:
@@ -290,13 +275,13 @@ async def test_redis_master_that_is_demoted_is_read_no_more(own_redis: Redis, to
 async def test_dead_server_is_an_outage_for_a_log_that_only_listens(kind: type[Server], is_shared: bool) -> None:
     """Nothing is read or written: only the bus of the log notices."""
     registry = CollectorRegistry()
-    with contextmanager(_started)(kind) as server:
+    with contextmanager(started)(kind) as server:
         bus: RedisBus | PostgresBus | None = None
         options: dict[str, Any] = {"heartbeat": 0.3, "timeout": 0.3}
         if is_shared:
             bus = (RedisBus if kind is Redis else PostgresBus)(server.url(), [], **options)
         if kind is Postgres:
-            await _make_tables(server)
+            await make_tables(server.url())
         new = RedisLog if kind is Redis else PostgresLog
         log: EventLog = new(server.url(), bus=bus, observers=[Metrics(registry)], **options)  # type: ignore[arg-type]
         async with log, bus or nullcontext():

@@ -19,18 +19,9 @@ from aiopurgatory.streams import EventLog, StoreDownError
 from aiopurgatory.streams.postgres import PostgresLog
 from aiopurgatory.streams.redis import RedisLog
 
-from .conftest import make_tables
+from .conftest import make_tables, started
 
 MIB = 1 << 20
-
-
-def started(kind: type[Server]) -> Iterator[Server]:
-    try:
-        server = kind()
-    except FileNotFoundError as exc:
-        pytest.skip(f"{exc}: make programs")
-    yield server
-    server.remove()
 
 
 @pytest.fixture(scope="module")
