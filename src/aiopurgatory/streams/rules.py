@@ -233,7 +233,7 @@ class Suspicion:
         seen = page.server, page.version
         if self._seen != seen:
             self._seen, self._seen_at, self._expired_at = seen, now, None
-        # The server's clock may step back, and a failover lead to a slower one: not by that alone would the lease end.
+        # By the server's clock alone, the lease might not end: it may step back, and a failover may bring a slower one.
         idle = max(page.idle, now - self._seen_at)
         if idle < state.lease:
             self._expired_at = None
