@@ -82,8 +82,8 @@ class EventRoute(Endpoint):
         keys: the keys to watch, as for LongPollRoute; default: *resource* alone.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
-        until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is delivered
-            after it: the client reconnects, and your login refuses it. None (default): only ``Policy.max_age``.
+        until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is
+            delivered after it: the client reconnects, and your login refuses it. Default: only ``Policy.max_age``.
         methods: the methods to answer; default: GET. The body of others is read before, as by LongPollRoute.
     """
 
