@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from contextvars import Context
 from time import perf_counter
 from typing import Final, TypeAlias, final
 
-from ..arguments import described, require_plain_function, require_seconds
+from ..arguments import Items, described, require_plain_function, require_seconds
 from ..clock import running_loop
 from ..core.kit import checked_keys
 
@@ -60,7 +60,7 @@ class Listeners:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} callbacks={self._count} keys={len(self._by_key)}>"
 
-    def add(self, callback: Callback, keys: Iterable[Hashable]) -> Callable[[], None]:
+    def add(self, callback: Callback, keys: Items[Hashable]) -> Callable[[], None]:
         """Call *callback* with each of *keys* that is published, until it is removed.
 
         Args:
