@@ -23,7 +23,6 @@ from aiopurgatory import (
     PurgatoryClosedError,
     Statistics,
 )
-from aiopurgatory.bus import Listeners
 from aiopurgatory.operations import (
     DelayedAll,
     Feed,
@@ -125,7 +124,7 @@ async def use() -> None:
         assert_type(purgatory.statistics(), Statistics)
 
 
-async def collections_of_keys(purgatory: Purgatory, bus_keys: Listeners, polling: LongPolling[str]) -> None:
+async def collections_of_keys(purgatory: Purgatory, polling: LongPolling[str]) -> None:
     op = DelayedFetch(1, timeout=1.0)
     by_shop: dict[tuple[str, int], str] = {}
     for keys in (("a", 1), {"a"}, frozenset([1]), by_shop, by_shop.keys(), deque([b"a"]), range(3), (k for k in "ab")):
@@ -136,7 +135,6 @@ async def collections_of_keys(purgatory: Purgatory, bus_keys: Listeners, polling
     purgatory.try_complete_else_watch(op, "key")  # type: ignore[arg-type]
     await purgatory.wait_for(lambda: 42, "key", timeout=1.0)  # type: ignore[call-overload]
     purgatory.follow("key", newer)  # type: ignore[call-overload]
-    bus_keys.add(print, "key")  # type: ignore[arg-type]
     await polling.answer("room", keys="key")  # type: ignore[arg-type]
     LongPollRoute(polling, keys=lambda request: ["key"])
     LongPollRoute(polling, keys=lambda request: "key")  # type: ignore[arg-type,return-value]
