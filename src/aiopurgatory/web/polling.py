@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Generic, SupportsIndex
 
-from ..arguments import require_text
+from ..arguments import Items, require_text
 from ..core.kit import Observer
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
@@ -176,7 +176,7 @@ class LongPolling(Starting, Generic[K]):
         *,
         since: str | None = None,
         wait: float | str | None = None,
-        keys: Iterable[Hashable] | None = None,
+        keys: Items[Hashable] | None = None,
         client: Hashable = None,
         group: Hashable = None,
         receive: Receive | None = None,
@@ -233,7 +233,7 @@ class LongPolling(Starting, Generic[K]):
         headers: Fields,
         *,
         since: str | None = None,
-        keys: Iterable[Hashable] | None = None,
+        keys: Items[Hashable] | None = None,
         client: Hashable = None,
         group: Hashable = None,
         receive: Receive | None = None,

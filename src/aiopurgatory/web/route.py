@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import unquote_plus
 
-from ..arguments import require, require_plain_function
+from ..arguments import Items, require, require_items, require_plain_function
 from ..errors import PurgatoryClosedError
 from .answer import NO_BODY, REFUSALS, Answer, RequestError
 from .asgi import Receive, Scope, Send, deliver
@@ -54,18 +54,17 @@ class Endpoint(ABC):
         policy: Policy | None = None,
         resource: Callable[[RequestScope], Any] = path_parameter,
         since: Callable[[RequestScope], str | None] | None = None,
-        keys: Callable[[RequestScope], Iterable[Hashable]] | None = None,
+        keys: Callable[[RequestScope], Items[Hashable]] | None = None,
         client: Callable[[RequestScope], Hashable] | None = None,
         group: Callable[[RequestScope], Hashable] | None = None,
-        methods: Iterable[str] = ("GET",),
+        methods: Items[str] = ("GET",),
     ) -> None:
         self._content: Final = _content_of(served, policy)
         if not isinstance(served, LongPolling):
             require(keys is None, "keys", "left out for a log: its topics are its keys", keys)
             since = since or _after_in_query
         _require_functions(resource=resource, since=since, keys=keys, client=client, group=group)
-        if isinstance(methods, str):
-            raise TypeError(f"methods must be a list such as ['POST'], got {methods!r}")
+        require_items("methods", methods, "method")
         self._methods: tuple[str, ...] = tuple(methods)
         self._resource: Final = resource
         self._since: Final = since
@@ -190,11 +189,11 @@ class LongPollRoute(Endpoint):
         resource: Callable[[RequestScope], Any] = path_parameter,
         since: Callable[[RequestScope], str | None] | None = None,
         wait: Callable[[RequestScope], float | str | None] | None = None,
-        keys: Callable[[RequestScope], Iterable[Hashable]] | None = None,
+        keys: Callable[[RequestScope], Items[Hashable]] | None = None,
         client: Callable[[RequestScope], Hashable] | None = None,
         group: Callable[[RequestScope], Hashable] | None = None,
         respond: Respond | None = None,
-        methods: Iterable[str] = ("GET",),
+        methods: Items[str] = ("GET",),
     ) -> None:
         super().__init__(
             served,
