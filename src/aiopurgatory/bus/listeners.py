@@ -93,8 +93,11 @@ class Listeners:
 
         return remove
 
-    def notify(self, key: Hashable) -> None:
-        """Call the callbacks of *key*, soon. Raises: RuntimeError: no event loop runs in this thread."""
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
+        """Call all callbacks of *key*, soon, whatever the *limit*.
+
+        Raises: RuntimeError: no event loop runs in this thread.
+        """
         if key in self._by_key:
             self._mark(key)
 
