@@ -42,8 +42,8 @@ def wait(op: AwaitableOperation) -> Generator[Awaiter, None, Any]:
 class LoopOf:
     """The loop of an operation. Not a property, so that an operation may have a ``_loop`` of its own."""
 
-    def __get__(self, op: AwaitableOperation, kind: object) -> Any:
-        return op.get_loop()
+    def __get__(self, op: AwaitableOperation | None, kind: object) -> Any:
+        return self if op is None else op.get_loop()
 
 
 class DelayedOperation(AwaitableOperation, Generic[T]):
