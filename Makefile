@@ -1,5 +1,6 @@
 # Every target sets up what it needs. Requirements: make and Python 3.11 or newer. A C compiler makes it faster.
 PYTHON ?= python3
+VERSIONS := 3.11 3.12 3.13 3.14
 VENV ?= .venv
 BUILD ?= build
 BIN := $(VENV)/bin
@@ -17,7 +18,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo pipeline test test-all test-interpreted test-compiled test-attacks test-chaos test-broker test-examples \
-	test-servers test-protocols test-spark test-sail test-pipeline test-core test-newer check docs wheels programs bench clean
+	test-servers test-protocols test-spark test-sail test-pipeline test-core test-newer check types docs wheels programs bench clean
 
 help:  ## show this list of targets
 	@awk -F':.*## ' '/^[a-z%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -160,7 +161,7 @@ $(VENV)-servers/.ready $(VENV)-arq/.ready $(VENV)-sail/.ready $(VENV)-protocols/
 	@touch $@
 
 test-all: test  ## run the suite on every installed Python from 3.11 to 3.14
-	@for version in 3.11 3.12 3.13 3.14; do \
+	@for version in $(VERSIONS); do \
 	  if python$$version -c '' 2>/dev/null; then \
 	    $(MAKE) test-interpreted test-compiled PYTHON=python$$version VENV=.venv-$$version BUILD=build/$$version || exit 1; \
 	  else echo "Python $$version not found, not tested."; fi; \
@@ -178,6 +179,9 @@ check: $(READY)  ## run ruff, mypy --strict and basedpyright, over the Python of
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 	$(BIN)/python -m tests.check_pages
+
+types: $(READY)  ## check the types for every supported Python: 4 minutes
+	@for version in $(VERSIONS); do echo "mypy for Python $$version" && $(BIN)/mypy --python-version $$version || exit 1; done
 
 docs: $(READY)  ## build the documentation: open build/docs/index.html. Its pages load nothing from other sites
 	@$(BIN)/zensical build --config-file .zensical.toml --clean --strict

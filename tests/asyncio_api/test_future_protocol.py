@@ -107,6 +107,7 @@ async def test_loop_of_a_subclass_is_its_own(purgatory: Purgatory) -> None:
 
     op = purgatory.watch(Looped(), ["key"])
     assert op._loop == "of a string quartet"
+    assert hasattr(Looped, "_loop")
 
 
 NEEDS_WATCH: dict[str, Callable[[Any], Any]] = {
