@@ -5,7 +5,7 @@ The pytest plugin ``pytest_aiopurgatory`` offers fixtures for the clock and the 
 
 from .bus import MemoryBus, MemoryServer
 from .clock import ManualClock
-from .invariants import check_invariants
+from .leftovers import check_invariants
 from .settling import until_pending
 
 __all__ = [

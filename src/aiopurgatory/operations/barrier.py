@@ -8,13 +8,12 @@ from contextvars import Context
 from math import inf
 from typing import TypeVar
 
-from ...arguments import Items, described, require_int, require_items, require_methods, require_seconds
-from ...core.kit import Outcome, core_of
-from ...errors import PurgatoryClosedError
-from ...purgatory import Purgatory
-from .generation import Generation, GroupFullError, JoinError
+from ..arguments import Items, described, require_int, require_items, require_methods, require_seconds
+from ..core.kit import Outcome, core_of
+from ..errors import PurgatoryClosedError
+from ..purgatory import Purgatory
 from .joins import DelayedJoin, Group, InitialDelayedJoin, MemberJoin
-from .members import Members
+from .members import Generation, GroupFullError, JoinError, Members
 
 M = TypeVar("M", bound=Hashable)
 
