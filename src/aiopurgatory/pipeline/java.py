@@ -84,7 +84,7 @@ def _version(java: str) -> int:
 
 
 def start(settings: Mapping[str, str], memory: str, environment: Mapping[str, str], *, large: bool) -> Jvm:
-    """Start a JVM for small or *large* jobs with Spark's *settings* and a heap of *memory*, or return the one that runs.
+    """Start a JVM for small or *large* jobs, with Spark's *settings* and so much *memory*, or return the one that runs.
 
     It ends with this process, even by SIGKILL.
 
