@@ -19,6 +19,7 @@ from .observer import Observer, checked_observers
 from .operation import EXPIRED, MISSED, NOT_DUE, PENDING, UNPARKED, Operation, deadline_seconds
 from .outcome import Outcome
 from .standing import StandingWait
+from .watchers import checked_keys
 
 __all__ = [
     "EVERY_KEY",
@@ -32,6 +33,7 @@ __all__ = [
     "Outcome",
     "StandingWait",
     "ceil_ns",
+    "checked_keys",
     "checked_limit",
     "checked_observers",
     "core_of",

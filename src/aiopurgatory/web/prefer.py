@@ -115,7 +115,7 @@ Respond = Callable[[Answer], tuple[bytes, int, Mapping[str, str]]]
 
 
 class PollRequest(NamedTuple, Generic[K]):
-    """A poll or a stream as it came by HTTP. For the fields, see LongPolling.answer()."""
+    """A poll or a stream as it came by HTTP. For the fields, see answer() and events() of Answering."""
 
     resource: K
     prefer: str | None = None
@@ -127,6 +127,7 @@ class PollRequest(NamedTuple, Generic[K]):
     group: Hashable = None
     receive: Receive | None = None
     respond: Respond | None = None
+    until: float | None = None
 
     def known(self, version: str) -> tuple[str, ...]:
         """The versions that the client has: most often, the current *version*."""

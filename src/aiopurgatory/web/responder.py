@@ -58,6 +58,11 @@ class Place:
         return self._poll
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether the poll was cancelled: its client has disconnected, or by its key."""
+        return self._poll is not None and self._poll.cancelled()
+
+    @property
     def is_deserted(self) -> bool:
         """Whether the client has disconnected."""
         return self._poll is not None and self._poll.left
@@ -83,9 +88,9 @@ async def answer_poll(content: Content[K], request: PollRequest[K]) -> Answer:
         answer = await answering
     except asyncio.CancelledError as exc:
         is_stopping = exc.args == SERVER_STOPS
-        if not is_stopping and (not place.is_deserted or cancellations() > before):
+        if not is_stopping and (not place.is_cancelled or cancellations() > before):
             raise
-        return desk.unanswered(not is_stopping)
+        return desk.unanswered(not is_stopping and place.is_deserted)
     except REFUSALS as exc:
         return desk.refuse(exc)
     finally:
