@@ -1,5 +1,6 @@
 # Every target sets up what it needs. Requirements: make and Python 3.11 or newer. A C compiler makes it faster.
 PYTHON ?= python3
+VERSIONS := 3.11 3.12 3.13 3.14
 VENV ?= .venv
 BUILD ?= build
 BIN := $(VENV)/bin
@@ -17,7 +18,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo pipeline test test-all test-interpreted test-compiled test-attacks test-chaos test-broker test-examples \
-	test-servers test-protocols test-spark test-sail test-pipeline check docs wheels programs bench clean
+	test-servers test-protocols test-spark test-sail test-pipeline test-core test-newer check types docs wheels programs bench clean
 
 help:  ## show this list of targets
 	@awk -F':.*## ' '/^[a-z%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -149,7 +150,10 @@ test-protocols: PACKAGES := redis-server
 test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols with their real clients: 6 minutes
 	$(VENV)-protocols/bin/pytest --timeout 300 tests/protocols $(ARGS)
 
-$(VENV)-servers/.ready $(VENV)-arq/.ready $(VENV)-sail/.ready $(VENV)-protocols/.ready: $(VENV)-%/.ready: pyproject.toml
+test-core: $(VENV)-wheel-test/.ready  ## test the core without any extra, as on a Python that is too new for them: 2 minutes
+	$(VENV)-wheel-test/bin/pytest tests/timer tests/core tests/model tests/operations $(ARGS)
+
+$(VENV)-servers/.ready $(VENV)-arq/.ready $(VENV)-sail/.ready $(VENV)-protocols/.ready $(VENV)-wheel-test/.ready: $(VENV)-%/.ready: pyproject.toml
 	@echo "Setting up $(@D) ..."
 	@$(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
@@ -157,11 +161,15 @@ $(VENV)-servers/.ready $(VENV)-arq/.ready $(VENV)-sail/.ready $(VENV)-protocols/
 	@touch $@
 
 test-all: test  ## run the suite on every installed Python from 3.11 to 3.14
-	@for version in 3.11 3.12 3.13 3.14; do \
+	@for version in $(VERSIONS); do \
 	  if python$$version -c '' 2>/dev/null; then \
 	    $(MAKE) test-interpreted test-compiled PYTHON=python$$version VENV=.venv-$$version BUILD=build/$$version || exit 1; \
 	  else echo "Python $$version not found, not tested."; fi; \
 	done
+
+# TARGETS="test-attacks test-chaos" runs these there, and PYTHONS="3.14" on one Python. .ci/newer.sh has the rest.
+test-newer:  ## run the suite on newer Pythons, Redis, Valkey and PostgreSQL, in a chroot (Debian, as root): an hour
+	@.ci/newer.sh
 
 check: $(READY)  ## run ruff, mypy --strict and basedpyright, over the Python of the pages, too, and validate the workflows
 	$(BIN)/ruff format --check .
@@ -171,6 +179,9 @@ check: $(READY)  ## run ruff, mypy --strict and basedpyright, over the Python of
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 	$(BIN)/python -m tests.check_pages
+
+types: $(READY)  ## check the types for every supported Python: 4 minutes
+	@for version in $(VERSIONS); do echo "mypy for Python $$version" && $(BIN)/mypy --python-version $$version || exit 1; done
 
 docs: $(READY)  ## build the documentation: open build/docs/index.html. Its pages load nothing from other sites
 	@$(BIN)/zensical build --config-file .zensical.toml --clean --strict

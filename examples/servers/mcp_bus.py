@@ -47,7 +47,7 @@ class PurgatoryBus:
         self._listeners: dict[Hashable, dict[object, Callable[[sdk.ServerEvent], None]]] = {}
         bus.add(self)
 
-    def notify(self, key: Hashable) -> None:
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
         for listener in list(self._listeners.get(key, {}).values()):
             listener(event_of(key))
 

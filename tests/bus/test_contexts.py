@@ -21,7 +21,7 @@ class Seeing(Recorder):
         self.requests = requests
         self.seen = list[object]()
 
-    def notify(self, key: Hashable) -> None:
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
         super().notify(key)
         self.seen.append(self.requests.session.get())
 

@@ -31,7 +31,7 @@ class Raising(Recorder, Observer):
         if error is not None:
             raise error
 
-    def notify(self, key: Hashable) -> None:
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
         super().notify(key)
         self.fault()
 

@@ -57,7 +57,8 @@ class Reconnecting:
 
     async def wait_until_up(self) -> None:
         """Wait for the first echo. Raises: the error that prevented it; BusClosedError: stop() was called before."""
-        await asyncio.shield(self._up)  # one of several waiting tasks may be cancelled
+        await asyncio.wait([self._up])  # and do not cancel it. A cancelled shield() reports its error, from 3.14 on.
+        self._up.result()
 
     async def run(self) -> None:
         """Connect, and reconnect after each break. Returns after stop(), or if the first link did not come up."""
