@@ -202,7 +202,7 @@ clean:  ## remove everything built or installed here
 
 # What pip does, in a few lines; all it says is in pip.log.
 PROGRESS := /^(Collecting|Processing)/ && ++n % 25 == 0 {print "  found " n " packages"} \
-  /^Building wheels/ {print "  installing all " n ": half of the time, most of it for PySpark"} /^failed/ {exit 1} {fflush()}
+  /^Building wheels/ {print "  installing: half of the time, most of it for PySpark"} /^failed/ {exit 1} {fflush()}
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) must be Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Setting up $(VENV): about 175 packages, 1 to 4 minutes ..."
