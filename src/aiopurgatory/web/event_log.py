@@ -42,7 +42,7 @@ class LogEvents(Content[Any]):
     """The events of *log*. Each route has a desk of its own. Args: policy: None: the default one."""
 
     def __init__(self, log: EventLog, policy: Policy | None) -> None:
-        super().__init__(Desk(log.purgatory, policy or Policy()))
+        super().__init__(Desk(log.purgatory, policy or Policy(), adds_keys=True))
         self._log = log
 
     async def answer(self, request: PollRequest[Any], wait: float, place: Place) -> Answer:

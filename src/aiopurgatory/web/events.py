@@ -46,7 +46,8 @@ class EventRoute(Endpoint):
       time within ``Policy.retry_after``, as it does when the connection breaks. (Stop signals close the purgatory.
       Hypercorn's workers get none and, on asyncio's own loop from Python 3.12 on, cancel nothing, so they stop only
       when the last client has disconnected. Use uvloop there.)
-    - It reaches its age: it ends COMPLETED. EventSource reconnects, and resumes from the last id.
+    - It reaches its age, or *until*: it ends COMPLETED. EventSource reconnects, and resumes from the last id.
+    - It is cancelled by one of its keys: it ends at once, and the client reconnects as when the purgatory closes.
     - The request has a body in more than 64 parts: it ends as when the purgatory closes, since servers report a
       disconnect only after the body.
     - The same client opens a newer stream or poll of the same resource: the older stream gets an event ``replaced``
@@ -68,17 +69,21 @@ class EventRoute(Endpoint):
     Starlette's GZipMiddleware passes events unchanged. BaseHTTPMiddleware passes them one by one but buffers one more
     event. After ``stall``, its own task keeps waiting for a client that does not read.
 
-    *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope, as for LongPollRoute.
+    *resource*, *since*, *keys*, *client*, *group* and *until* are functions of the ASGI scope, plain or ``async def``,
+    as for LongPollRoute.
 
     Args:
-        served: a LongPolling, which has the source, the purgatory and the policy; or an EventLog.
+        served: a LongPolling, which has the source, the purgatory and the policy; or an EventLog or its LogPolling.
         policy: for an EventLog, the times and limits of its streams; None (default): ``Policy()``.
         resource: the streamed resource; default: the path's only parameter.
         since: the client's version if it sent no Last-Event-ID; default: None. For an EventLog, the default is the
             ``after`` of the query.
-        keys: the keys to watch; default: *resource* alone.
+        keys: the keys to watch, as for LongPollRoute; default: *resource* alone.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
+        until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is
+            delivered after it: the client reconnects, and your login refuses it. None (default): only
+            ``Policy.max_age``.
         methods: the methods to answer; default: GET. The body of others is read before, as by LongPollRoute.
     """
 
@@ -113,8 +118,8 @@ class EventRoute(Endpoint):
                 async with asyncio.timeout(self._content.desk.policy.stall):
                     await deliver(send, {"type": _BODY, "body": last})
 
-    def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
-        return self._read(scope, receive, last_event_id=joined(header(scope, b"last-event-id")[-1:]))
+    async def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
+        return await self._read(scope, receive, joined(header(scope, b"last-event-id")[-1:]))
 
 
 async def _send_events(delivery: Delivery[Any], answer: Answer, send: Send) -> None:

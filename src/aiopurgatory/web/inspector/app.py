@@ -38,6 +38,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from ...arguments import Items
 from ...bus import Bus
 from ...clock import running_loop
 from ...purgatory import Purgatory
@@ -104,7 +105,7 @@ class Inspector:
         *,
         buses: Iterable[Bus] = (),
         show_keys: bool = False,
-        allowed_hosts: Iterable[str] = Hosts.LOOPBACK,
+        allowed_hosts: Items[str] = Hosts.LOOPBACK,
     ) -> None:
         shown, beside = list(purgatories), list(buses)
         for each in shown:
