@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from aiopurgatory.cli import main
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.generate import NO_TIMEOUT_US, trace
-from aiopurgatory.pipeline.model import FEW, MANY, Workload, expired_share
+from aiopurgatory.pipeline.model import FEW, MANY, Workload
 
 MIXED = replace(
     FEW,
@@ -100,14 +100,6 @@ def test_trace_same_seed_same_trace_whatever_the_partitions(spark: SparkSession)
 def test_trace_latencies_do_not_depend_on_the_rate(spark: SparkSession) -> None:
     slow, quick = (made(spark, 1_000, MANY, rate=rate) for rate in (1e3, 1e5))
     assert sorted(slow["completion_us"].to_pylist()) == sorted(quick["completion_us"].to_pylist())
-
-
-def test_expired_share_is_that_of_a_trace(spark: SparkSession) -> None:
-    for workload in (MIXED, NEVER, replace(FEW, timeouts_ms=((0.0, 0.5), (50.0, 0.5)))):
-        table = made(spark, 50_000, workload)
-        timeouts, completion = table["timeout_us"].to_numpy(), table["completion_us"].fill_null(NO_TIMEOUT_US)
-        expired = (timeouts < NO_TIMEOUT_US) & (completion.to_numpy() >= timeouts)
-        assert expired_share(workload) == pytest.approx(expired.mean(), abs=0.009), workload
 
 
 @pytest.mark.parametrize("rate", [-1.0, 0.0, float("inf")])

@@ -245,8 +245,8 @@ def test_respond_that_is_async_is_refused(polling: LongPolling[Any]) -> None:
 
 
 def test_methods_that_are_one_str_are_refused(polling: LongPolling[Any]) -> None:
-    with pytest.raises(TypeError, match=r"^methods must be a list such as \['POST'\], got 'POST'$"):
-        LongPollRoute(polling, methods="POST")
+    with pytest.raises(TypeError, match=r"^methods must be an iterable of methods, got 'POST'; pass \['POST'\]$"):
+        LongPollRoute(polling, methods="POST")  # type: ignore[arg-type]
 
 
 # the answer

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -31,29 +32,8 @@ from .failures import plain_errors
 
 R = TypeVar("R")
 
-#: Set in every session, on any engine.
-SQL: Final = {
-    "spark.sql.session.timeZone": "UTC",
-    # Over a long CASE of reasons, it takes minutes to plan.
-    "spark.sql.constraintPropagation.enabled": "false",
-    # By default, the last stage of a sum runs on one core.
-    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
-    # By default, 4,000 files are listed by 4,000 tasks.
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
-    # By default, a task reads 32 small files at most.
-    "spark.sql.files.openCostInBytes": "262144",
-    "spark.sql.parquet.compression.codec": "lz4_raw",
-    "spark.sql.pyspark.jvmStacktrace.enabled": "true",
-    # By default, the code of a hundred stages: a report has more, and the next one would compile them anew.
-    "spark.sql.codegen.cache.maxEntries": "1000",
-}
-_HERE: Final = {
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
+#: Spark's settings in every session on any engine, and those with a local master.
+SQL, _HERE = tomllib.loads((Path(__file__).parent / "session.toml").read_text(encoding="utf-8")).values()
 #: Seconds to wait for a connection to a master.
 _PATIENCE: Final = 5.0
 _CONNECT_PORT: Final = 15002
@@ -151,9 +131,8 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
         **(_HERE if local else {}),
         **settings,
     }
-    options = [f"-Xmx{memory}", *(java.LARGE if large else java.SMALL)]
     with _environment(_for_java(local)):
-        jvm = java.start(known, options, os.environ)
+        jvm = java.start(known, memory, os.environ, large=large)
         with _ended_by_signals(jvm.process.kill) as watch:
             os.environ.update(jvm.gateway)
             with _made(known, send=not local) as spark:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, final
 
+from ..arguments import Items
 from .answer import Answer
 from .asgi import Receive
 from .delivery import Delivery, EventAnswer
@@ -33,7 +34,7 @@ class Answering(Generic[K]):
         *,
         since: str | None = None,
         wait: float | str | None = None,
-        keys: Iterable[Hashable] | None = None,
+        keys: Items[Hashable] | None = None,
         client: Hashable = None,
         group: Hashable = None,
         receive: Receive | None = None,
@@ -90,7 +91,7 @@ class Answering(Generic[K]):
         headers: Fields,
         *,
         since: str | None = None,
-        keys: Iterable[Hashable] | None = None,
+        keys: Items[Hashable] | None = None,
         client: Hashable = None,
         group: Hashable = None,
         until: float | None = None,

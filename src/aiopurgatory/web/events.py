@@ -51,16 +51,15 @@ class EventRoute(Endpoint):
     - The request has a body in more than 64 parts: it ends as when the purgatory closes, since servers report a
       disconnect only after the body.
     - The same client opens a newer stream or poll of the same resource: the older stream gets an event ``replaced``
-      with the reason. Close the EventSource on that event; otherwise it reconnects after a day. (The page on proxies
-      has a client that does so.)
+      with the reason. Close the EventSource on that event; otherwise it reconnects after a day.
     - GoneError: the stream sends an event ``gone`` with the message, then the state from scratch. It ends if there is
       no such state, or if the source raises NotFoundError.
     - An awaited source fails, or does not answer within ``stall``: clients reconnect as when the purgatory closes.
       Before the first event, the answer is 503.
     - A source in memory raises another exception: it propagates, and the server breaks the connection.
     - No place or a closed purgatory: 503, as for a long poll. A resource that is gone altogether: 410, or 404.
-      EventSource gives up at any status but 200. In ``onerror``, if ``readyState`` is CLOSED, wait and create a new
-      one. Pages need this in any case, since proxies answer 502 while a server restarts.
+      EventSource gives up at any status but 200, also at the 502 of a proxy while a server restarts. The client
+      ``js/events.js`` of this package goes on where that is of use, and resumes.
 
     The stream of an EventLog has the log's own events, each once, in order, with its id, and its name if it has one.
     The last is ``end``, with the reason. A client that reconnects after it is answered 204: EventSource stops for good.
@@ -83,7 +82,8 @@ class EventRoute(Endpoint):
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
         until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is
-            delivered after it: the client reconnects, and your login refuses it. Default: only ``Policy.max_age``.
+            delivered after it: the client reconnects, and your login refuses it. None (default): only
+            ``Policy.max_age``.
         methods: the methods to answer; default: GET. The body of others is read before, as by LongPollRoute.
     """
 

@@ -7,11 +7,12 @@ parts of it are read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from ..arguments import Items
 from .answer import Answer, RequestError
 from .asgi import Receive
 
@@ -121,7 +122,7 @@ class PollRequest(NamedTuple, Generic[K]):
     if_none_match: str | None = None
     wait: float | str | None = None
     since: str | None = None
-    keys: Iterable[Hashable] | None = None
+    keys: Items[Hashable] | None = None
     client: Hashable = None
     group: Hashable = None
     receive: Receive | None = None

@@ -7,8 +7,7 @@ from abc import ABC, abstractmethod
 from math import ceil
 from typing import Any, Final, Generic, final
 
-from ..cancellations import cancellations
-from ..clock import running_loop
+from ..clock import cancellations, running_loop
 from .answer import NO_BODY, REFUSALS, Answer
 from .desk import Desk
 from .policy import Policy

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
 from urllib.parse import unquote_plus
 
-from ..arguments import require, require_function, require_plain_function
+from ..arguments import Items, require, require_function, require_items, require_plain_function
 from ..errors import PurgatoryClosedError
 from .answer import NO_BODY, REFUSALS, Answer, RequestError
 from .answering import Answering, events_of
@@ -62,18 +62,17 @@ class Endpoint(ABC):
         policy: Policy | None = None,
         resource: Ask[Any] = path_parameter,
         since: Ask[str | None] | None = None,
-        keys: Ask[Iterable[Hashable]] | None = None,
+        keys: Ask[Items[Hashable]] | None = None,
         client: Ask[Hashable] | None = None,
         group: Ask[Hashable] | None = None,
         until: Ask[float | None] | None = None,
-        methods: Iterable[str] = ("GET",),
+        methods: Items[str] = ("GET",),
     ) -> None:
         self._content: Final = _content_of(served, policy)
         if not isinstance(served, LongPolling):
             since = since or _after_in_query
         require_functions(resource=resource, since=since, keys=keys, client=client, group=group, until=until)
-        if isinstance(methods, str):
-            raise TypeError(f"methods must be a list such as ['POST'], got {methods!r}")
+        require_items("methods", methods, "method")
         self._methods: tuple[str, ...] = tuple(methods)
         self._resource: Final = resource
         self._since: Final = since
@@ -192,11 +191,11 @@ class LongPollRoute(Endpoint):
         resource: Ask[Any] = path_parameter,
         since: Ask[str | None] | None = None,
         wait: Ask[float | str | None] | None = None,
-        keys: Ask[Iterable[Hashable]] | None = None,
+        keys: Ask[Items[Hashable]] | None = None,
         client: Ask[Hashable] | None = None,
         group: Ask[Hashable] | None = None,
         respond: Respond | None = None,
-        methods: Iterable[str] = ("GET",),
+        methods: Items[str] = ("GET",),
     ) -> None:
         super().__init__(
             served,
