@@ -23,16 +23,18 @@ endif
 help:  ## show this list of targets
 	@awk -F':.*## ' '/^[a-z%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY)  ## create the virtual environment .venv with the interpreted library
+setup: $(READY)  ## create the virtual environment .venv with the interpreted library: 1 to 4 minutes
+	@echo "$(VENV) has the library, interpreted. Next: make demo (see it at work for 30 s), or . $(BIN)/activate"
+	@echo "To change it: docs/developing.md, make check, make test (8 minutes). All commands: make"
 
-demo: $(READY) $(FASTEST_READY)  ## run a real server with 2,000 concurrent long polls: about 30 s
-	@$(FASTEST) $(BIN)/python examples/demo.py
+demo: $(READY)  ## run a real server with 2,000 concurrent long polls, interpreted: 30 s
+	@$(BIN)/python examples/demo.py
 
 # Two of them need one of these programs. They are not .PHONY: make looks for no pattern rule for those.
 demo-workers demo-streams: PROGRAMS := initdb redis-server
 demo-workers demo-streams: PACKAGES := postgresql redis-server
 demo-workers demo-streams: programs
-demo-%: $(READY) $(FASTEST_READY)  ## run another demo for 40 s: demo-workers, demo-streams (a worker and the server are killed) or demo-broker
+demo-%: $(READY) $(FASTEST_READY)  ## compile, and run another demo for 40 s: demo-workers, demo-streams (a worker and the server are killed) or demo-broker
 	@$(FASTEST) $(BIN)/python examples/demo_$*.py $(ARGS)
 
 PIPELINE := $(BUILD)/pipeline
@@ -198,18 +200,22 @@ bench: $(READY) $(FASTEST_BENCH_READY)  ## measure all designs side by side: hal
 clean:  ## remove everything built or installed here
 	rm -rf .venv .venv-* build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
+# What pip does, in a few lines; all it says is in pip.log.
+PROGRESS := /^(Collecting|Processing)/ && ++n % 25 == 0 {print "  found " n " packages"} \
+  /^Building wheels/ {print "  installing: half of the time, most of it for PySpark"} /^failed/ {exit 1} {fflush()}
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) must be Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Setting up $(VENV) ..."
+	@echo "Setting up $(VENV): about 175 packages, 1 to 4 minutes ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@{ PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --editable . --group dev 2>&1 \
+	  || echo failed; } | tee $(VENV)/pip.log | awk '$(PROGRESS)' || { cat $(VENV)/pip.log; exit 1; }
 	@rm -f $(COMPILED)/.ready $(PEERS)/.ready  # they may be for another Python
 	@touch $@
 
 # Built from an sdist: a *.so left among the sources would take precedence over an edited .py.
 $(COMPILED)/.ready: $(READY) pyproject.toml hatch_build.py $(shell find src -name '*.py')
-	@echo "Compiling ..."
+	@echo "Compiling the library, after each change of it: 1 to 3 minutes ..."
 	@rm -rf $(COMPILED) $(BUILD)/dist
 	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m build --outdir $(BUILD)/dist . > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) $(BUILD)/dist/*.whl

@@ -65,6 +65,7 @@ class ConditionWait(StandingWait, DelayedOperation[R]):
         super().__init__(core, timeout, True)  # a keyword would take a dict
         self._condition = condition
         self._put_back = put_back
+        self.hands_out = put_back is not None
         #: The result; at the deadline, the last data that counted as false.
         self._value: Any = None
         #: Set once the condition is known to be awaited.

@@ -303,7 +303,7 @@ async def test_route_of_a_polling_takes_no_policy(purgatory: Purgatory, counters
 
 @pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
 def test_route_of_something_else_is_refused(route: Any) -> None:
-    with pytest.raises(TypeError, match=r"^served must be a LongPolling or an EventLog, got 7$"):
+    with pytest.raises(TypeError, match=r"^served must be a LongPolling, a LogPolling or an EventLog, got 7$"):
         route(7)
 
 

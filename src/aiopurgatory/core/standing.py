@@ -79,6 +79,7 @@ class StandingWait(AwaitableOperation):
         "_until",
         "_woken",
         "check",
+        "hands_out",
         "is_checked",
     )
 
@@ -109,6 +110,8 @@ class StandingWait(AwaitableOperation):
         self._owed: LimitedCall | None = None
         self._owes: LimitedCall | None = None
         self._seen: i64 = 0
+        #: Whether its reads take what they find. If one finds nothing, then another was faster.
+        self.hands_out = False
         #: The task that reads; its count of cancellations when that began; and whether the end of this cancelled it.
         self._task: Any = None
         self._cancelling = 0
@@ -180,7 +183,7 @@ class StandingWait(AwaitableOperation):
         """Returns: whether the task was cancelled because this ended, and for nothing else."""
         return leave(self)
 
-    def end(self, is_found: bool) -> None:
+    def end(self, is_found: bool, has_failed: bool = False) -> None:
         """The read is done. *is_found*: it has found a value."""
         leave(self)  # it is inside if the read has swallowed its cancellation
         if self.check != NO_CHECK:
@@ -194,7 +197,9 @@ class StandingWait(AwaitableOperation):
         state = self._op_state
         if owes is not None and not (is_found and state == COMPLETED):
             # A read that found nothing saw the change. One that was cancelled may have put back what it took.
-            pass_on(self, owes, state in (PENDING, EXPIRED))
+            is_seen = state in (PENDING, EXPIRED)
+            if not (is_seen and self.hands_out) or is_found or has_failed:
+                pass_on(self, owes, is_seen)
         if state != PENDING:
             pass_owed(self)
 
