@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -35,6 +36,21 @@ def test_events_arrive_as_they_are_published(served: Served) -> None:
             served.ask("POST /polls/orders")
             assert stream.until(int(number) + 1)[-1] == Event("message", number, number)
     served.wait_for(pending=0, keys=0, streams=0)
+
+
+@pytest.mark.parametrize(("query", "count"), [("?identity", 3), ("", 1)])
+def test_events_pass_djangos_gzip_only_as_identity(query: str, count: int) -> None:
+    pytest.importorskip("django")
+    with Served("uvicorn-uvloop-httptools", "app_django:app") as served:
+        with streaming(served, f"/events/orders{query}", timeout=2.0) as stream:
+            stream.until(1)
+            for _ in range(2):
+                served.ask("POST /polls/orders", body="x")
+                time.sleep(0.1)
+            with suppress(httpx.ReadTimeout):
+                stream.until(3)
+            assert len(stream.events) == count
+        served.wait_for(pending=0)
 
 
 @each(SERVERS)

@@ -48,9 +48,9 @@ class Stream(Parser):
 
 
 @contextmanager
-def streaming(served: Served, path: str, **headers: str) -> Iterator[Stream]:
+def streaming(served: Served, path: str, timeout: float = 20.0, **headers: str) -> Iterator[Stream]:
     url = "http://{}:{}{}".format(*served.address, path)
-    with httpx.stream("GET", url, headers=headers, timeout=20) as response:
+    with httpx.stream("GET", url, headers=headers, timeout=timeout) as response:
         yield Stream(response)
 
 
@@ -212,3 +212,24 @@ def test_client_that_never_reads_loses_its_place(case: tuple[str, str]) -> None:
             assert reader.events[-1].id == "20"
         for client in clients:
             client.close()
+
+
+@pytest.mark.slow
+def test_hypercorn_keeps_what_an_http_2_client_does_not_take() -> None:
+    # docs/long-polls.md says so. When hypercorn bounds it, this fails, and the page can name that version.
+    h2 = pytest.importorskip("h2.connection")
+    with Served("hypercorn-uvloop-0", "app_events:starlette", quiet=False) as served:
+        client, connection = socket.create_connection(served.address, timeout=20), h2.H2Connection()
+        connection.initiate_connection()
+        fields = {":method": "GET", ":path": "/events/n", ":scheme": "http", ":authority": "x"}
+        connection.send_headers(1, list(fields.items()), end_stream=True)
+        client.sendall(connection.data_to_send())  # and never a window update
+        served.wait_for(pending=1)
+        before = memory_of(served)
+        for _ in range(60):
+            served.ask("POST /polls/n", body="x")
+            time.sleep(0.05)
+        assert memory_of(served) - before > 30 * SIZE
+        assert served.statistics()["pending"] == 1  # though stall is 1 s
+        client.close()
+        served.wait_for(pending=0)
