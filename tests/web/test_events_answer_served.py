@@ -14,7 +14,7 @@ from httpx_sse import connect_sse
 
 from .eventsource import Event
 from .helpers import Served, each, read
-from .test_events_served import streaming
+from .test_events_served import Stream, streaming
 
 SERVERS = [
     ("uvicorn-asyncio-h11", "app_answers:starlette"),
@@ -42,7 +42,9 @@ def test_events_arrive_as_they_are_published(served: Served) -> None:
 def test_events_pass_djangos_gzip_only_as_identity(query: str, count: int) -> None:
     pytest.importorskip("django")
     with Served("uvicorn-uvloop-httptools", "app_django:app") as served:
-        with streaming(served, f"/events/orders{query}", timeout=2.0) as stream:
+        url = "http://{}:{}/events/orders{}".format(*served.address, query)
+        with httpx.stream("GET", url, timeout=2.0) as response:
+            stream = Stream(response)
             stream.until(1)
             for _ in range(2):
                 served.ask("POST /polls/orders", body="x")

@@ -48,9 +48,9 @@ class Stream(Parser):
 
 
 @contextmanager
-def streaming(served: Served, path: str, timeout: float = 20.0, **headers: str) -> Iterator[Stream]:
+def streaming(served: Served, path: str, **headers: str) -> Iterator[Stream]:
     url = "http://{}:{}{}".format(*served.address, path)
-    with httpx.stream("GET", url, headers=headers, timeout=timeout) as response:
+    with httpx.stream("GET", url, headers=headers, timeout=20) as response:
         yield Stream(response)
 
 
