@@ -147,7 +147,7 @@ test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, a
 
 test-protocols: PROGRAMS := redis-server
 test-protocols: PACKAGES := redis-server
-test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols with their real clients: 6 minutes
+test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols with their real clients: 7 minutes
 	$(VENV)-protocols/bin/pytest --timeout 300 tests/protocols $(ARGS)
 
 test-core: $(VENV)-wheel-test/.ready  ## test the core without any extra, as on a Python that is too new for them: 2 minutes
@@ -202,7 +202,7 @@ clean:  ## remove everything built or installed here
 
 # What pip does, in a few lines; all it says is in pip.log.
 PROGRESS := /^(Collecting|Processing)/ && ++n % 25 == 0 {print "  found " n " packages"} \
-  /^Building wheels/ {print "  installing all " n ": half of the time, most of it for PySpark"} /^failed/ {exit 1} {fflush()}
+  /^Building wheels/ {print "  installing: half of the time, most of it for PySpark"} /^failed/ {exit 1} {fflush()}
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) must be Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Setting up $(VENV): about 175 packages, 1 to 4 minutes ..."

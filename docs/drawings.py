@@ -99,20 +99,20 @@ def state_or_events() -> str:
 
 #: The boxes of the life of a request: their middle, width, color, and two lines.
 BOXES = [
-    (75, 110, 130, "#63656f", "a request", "with its keys"),
-    (300, 110, 150, "#63656f", "parked", "until its deadline"),
-    (615, 32, 190, "#0072b2", "completed", "gets the value"),
-    (615, 110, 190, "#b25f00", "expired", "DeadlineError, or default="),
-    (615, 188, 190, "#c8373c", "cancelled or failed", "leaves nothing behind"),
+    (57, 110, 110, "#63656f", "a request", "with its keys"),
+    (240, 110, 140, "#63656f", "parked", "until its deadline"),
+    (532, 32, 182, "#0072b2", "completed", "gets the value"),
+    (532, 110, 182, "#b25f00", "expired", "DeadlineError, or default="),
+    (532, 188, 182, "#c8373c", "cancelled or failed", "leaves nothing behind"),
 ]
 #: The ways between them, each with a label and its place.
 WAYS = [
-    ("M140 110H223", "not yet", 180, 103),
-    ("M75 88V32H518", "true at once", 180, 25),
-    ("M375 103H395V40H518", "a check: true now", 458, 57),
-    ("M375 110H518", "its time is up", 452, 103),
-    ("M375 117H395V188H518", "its client leaves", 456, 181),
-    ("M325 132V168H275V134", "a check: not yet", 300, 185),
+    ("M112 110H168", "not yet", 139, 103),
+    ("M57 88V32H439", "true at once", 180, 25),
+    ("M310 103H324V40H439", "a check: true", 383, 57),
+    ("M310 110H439", "its time is up", 380, 103),
+    ("M310 117H324V188H439", "its client leaves", 381, 181),
+    ("M265 132V168H215V134", "a check: not yet", 240, 185),
 ]
 
 
@@ -133,7 +133,8 @@ def life() -> str:
         '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0 0L8 4L0 8Z"/></marker>'
     )
-    return svg(720, 220, "A request is parked until it is completed, expired, cancelled or failed", tip + ways + boxes)
+    content = f'<g font-size="13">{tip}{ways}{boxes}</g>'
+    return svg(626, 220, "A request is parked until it is completed, expired, cancelled or failed", content)
 
 
 def main(folder: Path) -> None:

@@ -112,7 +112,9 @@ class EntryPoints:
             limit: an int; stop when this many have ended. None (default): no limit. ``limit=1`` wakes one of many idle
                 workers. Operations that do not end do not count, but the reads of awaited conditions do: so many
                 begin. A read that finds nothing, fails or is cancelled passes its call on to the next operation that
-                waits under *key*. (With a limit, an operation that is watched during the check may be tried, too.)
+                waits under *key*. A hand-out (``on_undelivered=``) that finds nothing does not: another was faster. So
+                let hand-outs of different things wait under different keys. (With a limit, an operation that is
+                watched during the check may be tried, too.)
 
         Returns: an int: how many operations this call ended, completed or failed; 0 for a key that nothing watches.
 
