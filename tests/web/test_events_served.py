@@ -77,6 +77,13 @@ def test_stream_goes_on_from_the_last_event_id(served: Served) -> None:
 
 
 @each(SERVERS)
+def test_head_has_the_headers_of_get_and_no_body(served: Served) -> None:
+    answer = served.ask("HEAD /events/headed")
+    assert (answer.status, answer.headers["content-type"], answer.body) == (200, "text/event-stream", b"")
+    served.wait_for(pending=0)
+
+
+@each(SERVERS)
 def test_method_other_than_get_is_refused(served: Served) -> None:
     assert served.ask("POST /events/orders", body="x").status == 405
 
