@@ -242,7 +242,8 @@ class EntryPoints:
             TypeError: *delay* is not a number.
             ValueError: *delay* is NaN.
             RuntimeError: the purgatory was never started. Raised by the block: it belongs to another loop.
-            PurgatoryClosedError: raised by the block if the purgatory is closed, or closes during it.
+            PurgatoryClosedError: raised by the block if the purgatory is closed, or closes during it. If the block then
+                waits in a follow(), it ends quietly instead.
 
         Cost: O(levels) to enter, O(1) to leave.
         """
