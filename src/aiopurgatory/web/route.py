@@ -175,9 +175,9 @@ class LongPollRoute(Endpoint):
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that the poll's place counts against, as for ``LongPolling.answer()``; default: none.
         respond: makes the answer, whether or not there is something new: it gets an Answer, and returns body, status
-            and headers. At the deadline, that Answer has status 304 or 204, and the body that the source returns for a
-            client with the newest version. Its headers are sent, too, unless replaced. Default: that Answer as it is,
-            without the body of a deadline. Refusals are sent as they are.
+            and headers, or a body alone, whose status is 200. At the deadline, that Answer has status 304 or 204, and
+            the body that the source returns for a client with the newest version. Its headers are sent, too, unless
+            replaced. Default: that Answer as it is, without the body of a deadline. Refusals are sent as they are.
         methods: the methods to answer; default: GET. HEAD comes with GET. The body of other methods is read before,
             up to 1 MiB, for ``scope.form`` and ``scope.body``.
 
