@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from asyncio import Protocol, WriteTransport
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from math import inf
 from typing import Any, Final, cast, final
 
@@ -18,10 +18,11 @@ try:
         UnixDomainSocketConnection,
         parse_url,
     )
+    from redis.credentials import CredentialProvider
 except ImportError as exc:
     raise ImportError('aiopurgatory.bus.redis needs redis-py and hiredis: pip install "aiopurgatory[redis]"') from exc
 
-from .addresses import HostNames, parse
+from .addresses import HostNames, Password, parse, password_of
 
 Command = tuple[str | int, ...]
 
@@ -60,14 +61,28 @@ def is_mistake(exc: exceptions.ResponseError) -> bool:
     return bool(_MISTAKES.search(str(exc))) or isinstance(exc, exceptions.NoPermissionError)
 
 
+class _Credentials(CredentialProvider):
+    """Asks *password* for each connection."""
+
+    def __init__(self, user: str | None, password: Callable[[], Awaitable[str]]) -> None:
+        self._user, self._password = user, password
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        password = await self._password()
+        return (self._user, password) if self._user else (password,)
+
+
 class RedisServer:
     """The server at *url*, of redis-py's form.
 
-    Args: is_in_first: whether to use database 0, even if the URL names another.
+    Args:
+        is_in_first: whether to use database 0, even if the URL names another.
+        password: returns the password of each connection, in place of the URL's.
+
     Raises: TypeError, ValueError: *url* is invalid.
     """
 
-    def __init__(self, url: str, is_in_first: bool = False) -> None:
+    def __init__(self, url: str, is_in_first: bool = False, password: Password | None = None) -> None:
         address = parse(url, "url", "redis://user:password@host:6379", ("redis", "rediss", "unix"))
         #: Without its password, to be shown.
         self.where: Final = f"Redis at {address.where}"
@@ -75,6 +90,9 @@ class RedisServer:
         self._options: dict[str, Any] = {**parse_url(url), **_OPTIONS}
         if is_in_first:
             self._options["db"] = 0
+        if called := password_of(password):
+            self._options.pop("password", None)
+            self._options["credential_provider"] = _Credentials(self._options.pop("username", None), called)
         self._kind = _KINDS[self._options.pop("connection_class", Connection)]
         try:
             self._kind(**self._options)

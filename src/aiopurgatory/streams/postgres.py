@@ -14,7 +14,7 @@ except ImportError as exc:
     raise ImportError('aiopurgatory.streams.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
 
 from ..arguments import require_int
-from ..bus.addresses import HostNames, NamesLoop
+from ..bus.addresses import HostNames, NamesLoop, Password
 from ..bus.postgres import PostgresBus, PostgresEngine
 from ..clock import cancellations
 from ..errors import PurgatoryError
@@ -39,6 +39,7 @@ class PostgresLog(EventLog):
         timeout: seconds that PostgreSQL may take to connect and to answer; default 5. An append waits for one of the
             *connections* as long; after that, it counts as an outage.
         connections: the most connections to read and append with; default 4. One of several is left to appends.
+        password: as for PostgresBus, also for its own.
         options: as for EventLog.
 
     Raises: TypeError, ValueError: an argument is invalid.
@@ -52,13 +53,14 @@ class PostgresLog(EventLog):
         heartbeat: float = 5.0,
         timeout: float = 5.0,
         connections: int = 4,
+        password: Password | None = None,
         **options: Unpack[LogOptions],
     ) -> None:
         require_int("connections", connections, 1)
         name, keep = options.get("name", "events"), options.get("keep_seconds", 86_400.0)
         observers = options["observers"] = tuple(options.get("observers", ()))
-        log_bus = LogBus(name, PostgresBus, dsn, bus, heartbeat, timeout, observers)
-        super().__init__(PostgresStore(dsn, name, log_bus, timeout, connections, keep), **options)
+        log_bus = LogBus(name, PostgresBus, dsn, bus, heartbeat, timeout, observers, password)
+        super().__init__(PostgresStore(dsn, name, log_bus, timeout, connections, keep, password), **options)
 
 
 def tables_sql(name: str = "events") -> str:
@@ -135,8 +137,17 @@ _SWEEP: Final = 60.0
 class PostgresStore(Store):
     """The store of a PostgresLog."""
 
-    def __init__(self, dsn: str, name: str, bus: LogBus, timeout: float, connections: int, keep: float) -> None:
-        self._engine = PostgresEngine(dsn, "aiopurgatory", timeout)
+    def __init__(
+        self,
+        dsn: str,
+        name: str,
+        bus: LogBus,
+        timeout: float,
+        connections: int,
+        keep: float,
+        password: Password | None,
+    ) -> None:
+        self._engine = PostgresEngine(dsn, "aiopurgatory", timeout, password=password)
         self._dsn, self._name, self._bus, self._timeout = dsn, name, bus, timeout
         self._connections, self._keep = connections, keep
         self._commit, self._read, self._drop_old = (
@@ -161,6 +172,7 @@ class PostgresStore(Store):
             timeout=self._timeout,
             command_timeout=self._timeout,
             connect=self._connect,
+            password=self._engine.password,
         )
         try:
             await self._sweep()

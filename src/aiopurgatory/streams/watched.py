@@ -20,8 +20,8 @@ class WatchedStore(Store):
 
     @property
     def error(self) -> str | None:
-        """Why the server cannot be used: by the last commit, by the last read, or because commits are not heard of."""
-        return self._errors.get("commit") or self._errors.get("read") or self._store.error
+        """Why the server cannot be used: the later failure of both, or because commits are not heard of."""
+        return next(reversed(self._errors.values()), None) or self._store.error
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         self._errors.clear()
@@ -45,6 +45,7 @@ class WatchedStore(Store):
         try:
             page = await answer
         except StoreDownError as exc:
+            self._errors.pop(what, None)  # so that it comes last
             self._errors[what] = str(exc)
             raise
         self._errors.pop(what, None)
