@@ -330,7 +330,7 @@ async def test_poll_of_a_log_is_answered_by_respond() -> None:
 async def test_stream_takes_a_post(polling: LongPolling[Any]) -> None:
     route = EventRoute(polling, methods=["POST"], resource=lambda scope: tuple(json.loads(scope.body)))
     exchange = Exchange(LongPollRoute(polling), method="POST")
-    exchange.route = route  # type: ignore[assignment]
+    exchange.route = route
     exchange.messages.put_nowait({"type": "http.request", "body": b'["a", "b"]'})
     stream = exchange.start()
     while len(exchange.sent) < 2:  # noqa: ASYNC110
