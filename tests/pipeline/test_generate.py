@@ -112,7 +112,8 @@ def test_trace_impossible_rate_is_refused(spark: SparkSession, rate: float) -> N
     ("options", "message"),
     [(["--workload", "few", "--rows", "0"], "rows must be >= 1, got 0"), (["--model", "none"], "none is not a model")],
 )
-def test_command_generate_refuses_before_a_session(
+@pytest.mark.usefixtures("spark")
+def test_command_generate_impossible_option_is_refused(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["pipeline", "generate", *options, str(tmp_path / "out")]) == 1

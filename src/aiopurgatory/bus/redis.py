@@ -111,7 +111,9 @@ class RedisEngine:
                 await connection.connect()
             # Only of the publisher: a listener on a replica receives every message published on the master.
             await publisher.send_command(*HELLO, check_health=False)
-            await require_master(publisher)
+            facts = await require_master(publisher)
+            if self._replay and int(facts.get(b"version", b"7").partition(b".")[0]) < 7:
+                raise exceptions.ResponseError(f"it is Redis {facts[b'version'].decode()}")
             await publisher.send_command("INFO", "server", check_health=False)
             server = await run_id(publisher)
             if self._replay:
@@ -149,6 +151,8 @@ class RedisEngine:
                 return f"the user needs {rights} &{self._channel} ~{self._channel}:replay"
             case exceptions.ClusterDownError() | exceptions.MovedError() if self._replay:
                 return "replay= does not work on a Redis Cluster"
+            case _ if str(exc).startswith("it is Redis "):
+                return "replay= needs Redis 7 or Valkey: leave it out"
             case exceptions.NoPermissionError():
                 return f"the user needs +subscribe, +publish and &{self._channel}: ACL SETUSER name &{self._channel}"
             case exceptions.BusyLoadingError():

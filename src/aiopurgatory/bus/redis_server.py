@@ -103,18 +103,19 @@ class RedisServer:
 HELLO: Final = ("HELLO", "2")
 
 
-async def require_master(connection: Any) -> None:
-    """Read the answer to HELLO. Raises: ReplicaError: the server is a replica."""
+async def require_master(connection: Any) -> dict[bytes, Any]:
+    """Read the answer to HELLO. Returns: what it says. Raises: ReplicaError: the server is a replica."""
     try:
         answer = await connection.read_response(timeout=inf)
     except exceptions.ResponseError as exc:  # Redis before 6, or renamed: the role stays unknown
         if not is_mistake(exc):
             raise
-        return
-    facts = dict(zip(answer[::2], answer[1::2], strict=False))
+        return {}
+    facts: dict[bytes, Any] = dict(zip(answer[::2], answer[1::2], strict=False))
     # In a cluster, every node forwards messages, replicas too.
     if facts.get(b"role") == b"replica" and facts.get(b"mode") != b"cluster":
         raise ReplicaError("it is a replica")
+    return facts
 
 
 async def run_id(connection: Any) -> object:

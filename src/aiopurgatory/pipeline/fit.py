@@ -26,7 +26,6 @@ from .estimates import PERCENTILES, Binned, LogNormal, Popularity, log_normal, p
 from .model import HOURS, Workload, to_json
 from .page.figures import count, duration, share
 from .report_tables import spans
-from .session import session_of
 from .sums import named
 from .tables import DAY, HOUR, KEYS, OUTCOMES, SECOND
 
@@ -40,11 +39,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", help="folder written by ingest")
 
 
-def run(args: argparse.Namespace) -> None:
+def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Fit, and print how well the models fit."""
-    with session_of(args) as spark:
-        workloads = fit(spark, args.out)
-    path = documents(args.out) / MODEL
+    workloads, path = fit(spark, args.out), documents(args.out) / MODEL
     write(path, to_json(workloads))
     for workload in workloads:
         print(f"{workload.purgatory}, {workload.kind}:", *workload.findings, sep="\n  ")

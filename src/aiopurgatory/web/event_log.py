@@ -29,7 +29,7 @@ _logger: Final = logging.getLogger("aiopurgatory")
 _JSON: Final = (b"content-type", b"application/json")
 #: The most characters of a topic. Longer ones cannot exist.
 _MAX_TOPIC: Final = 200
-#: Seconds that the first read of a topic may take, however short the wait of its poll is.
+#: Seconds that the first read of a topic may take before a stream begins without it, or a poll with a short wait ends.
 FIRST_READ: Final = 1.0
 #: When the failure of a log was last logged, by its loop's clock.
 _logged_at: Final = WeakKeyDictionary[EventLog, float]()
@@ -147,7 +147,7 @@ class LogFeed:
         try:
             if position is None:
                 position = self._position = await _position(self._log, self._topic, self.version)
-                await position.until_known()
+                await position.until_known(FIRST_READ)  # then there are heartbeats
             events = b"".join([event.sse() for event in await position.next()])
         except GoneError as exc:  # S8
             assert position is not None
