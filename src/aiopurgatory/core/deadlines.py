@@ -21,8 +21,8 @@ from .watchers import Watchers
 
 #: Tasks to cascade between two readings of the clock.
 CASCADE_SLICE: Final = 128
-#: The value of ``until`` while the clock is awake: nothing is earlier.
-AWAKE: Final = -NEVER
+#: The value of ``until`` while the clock is awake: nothing is earlier. (Python is slow with integers beyond 2**62.)
+AWAKE: Final = -(1 << 62)
 #: Nanoseconds: if the clock wakes later than this after its time, the loop was stalled.
 STALLED: Final = 10_000_000
 #: Loop iterations to read in after a stall, before anything expires. A handler that awaits a stream needs two or three.

@@ -118,7 +118,9 @@ def _own_answer(respond: Respond, polled: Answer) -> Answer:
     made = respond(polled)
     body, status, headers = made if isinstance(made, tuple) else (made, 200, {})
     if not isinstance(body, bytes):
-        raise TypeError(f"respond must return a body of bytes, alone or with a status and headers, got a body {body!r:.100}")
+        raise TypeError(
+            f"respond must return a body of bytes, alone or with a status and headers, got a body {body!r:.100}"
+        )
     own = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
     raw_headers = [*[each for each in polled.raw_headers if each[0] not in own], *own.items()]
     return Answer(status, b"" if status in NO_BODY else body, raw_headers, polled.version)
