@@ -117,7 +117,7 @@ class Core(Owner):
         #: PurgatoryFullError raised; results that no awaiter took.
         self.refused = 0
         self.undelivered_results = 0
-        #: Reads of awaited conditions that a check called for, and those of them that found nothing.
+        #: Reads of awaited conditions that a check called for; and how many of them found nothing.
         self.reads = 0
         self.reads_in_vain = 0
         #: Seconds that the longest iteration took.

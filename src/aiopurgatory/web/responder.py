@@ -18,7 +18,7 @@ from .stream import EventStream
 
 
 class Content(ABC, Generic[K]):
-    """What clients poll, or follow as a stream. Args: desk: has their places, and counts them."""
+    """A resource that clients poll, or follow as a stream. Args: desk: has their places, and counts them."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk: Final = desk

@@ -167,9 +167,9 @@ class LongPollRoute(Endpoint):
         served: a LongPolling, which answers the polls, or an EventLog or its LogPolling.
         policy: for an EventLog, the waits and limits; None (default): ``Policy()``.
         resource: the polled resource; default: the path's only parameter. A tuple of them for a poll of several.
-        since: the client's version; default: that of If-None-Match.
+        since: the client's version; default: the one in If-None-Match.
         wait: the client's wait, as seconds or as text like ``10s``; None: it asked for none. Default: the ``wait`` of
-            the query, or else that of Prefer.
+            the query, or else of Prefer.
         keys: the keys to watch; default: *resource* alone. For a log, these are in addition to the topic. One such as
             ``("user", 7)`` ends that user's polls: ``purgatory.cancel_for_key(("user", 7))``, or ``log.purgatory``.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
