@@ -147,7 +147,7 @@ test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, a
 
 test-protocols: PROGRAMS := redis-server
 test-protocols: PACKAGES := redis-server
-test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols with their real clients: 6 minutes
+test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols with their real clients: 7 minutes
 	$(VENV)-protocols/bin/pytest --timeout 300 tests/protocols $(ARGS)
 
 test-core: $(VENV)-wheel-test/.ready  ## test the core without any extra, as on a Python that is too new for them: 2 minutes

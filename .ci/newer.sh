@@ -48,7 +48,9 @@ mount_all() {
 
 install_packages() {
   packages=""
-  for python in $PYTHONS $BETA; do packages="$packages python$python python$python-dev python$python-venv"; done
+  for python in $PYTHONS $BETA; do
+    packages="$packages python$python python$python-dev python$python-venv libpython$python-testsuite"
+  done
   run apt-get update -q
   # shellcheck disable=SC2086
   run apt-get install -y -q --no-install-recommends ca-certificates gcc g++ libc6-dev make git procps \

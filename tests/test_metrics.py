@@ -697,7 +697,8 @@ async def test_each_query_of_the_dashboard_finds_its_metric_with_its_labels(
         MemoryLog(observers=[metrics]),
         MemoryBus(MemoryServer(), [], observers=[metrics]),
     ):
-        await asyncio.wait([purgatory.watch(Fetch(0.01), ["a"]), purgatory.watch(Fetch(0.02), ["b"])])
+        ops: list[Any] = [purgatory.watch(Fetch(0.01), ["a"]), purgatory.watch(Fetch(0.02), ["b"])]
+        await asyncio.wait(ops)
         polls.close()
         assert (await polling.answer("a", since="0")).status == 503
         found = {

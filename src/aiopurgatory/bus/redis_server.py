@@ -109,7 +109,7 @@ class RedisServer:
         return self._kind(**self._options)
 
     async def life(self, connection: Any) -> str:
-        """Return a text for the life of the server's data: a restart or a failover changes it.
+        """Return a text for the incarnation of the server's data: a restart or a failover changes it.
 
         Returns: an empty text if the server does not say.
         """

@@ -19,9 +19,9 @@ R7 Each message from the channel costs a bounded time. Checks of everything caus
 R8 The numbers of a process begin at 1. If the first message heard of a process has a higher number, earlier ones may be
    lost: that is a gap. All such gaps together cause one check of everything, at the time within which a gap must be
    noticed, counted from the subscription.
-R9 A message tells how long ago the last keys before it were acknowledged. If that was before the last check of
-   everything, all lost keys were, and nothing more is checked. In the same way, a process that has moved to another
-   server has everything checked there that the former server acknowledged.
+R9 Each message carries the age of its sender's last acknowledged keys. If they are older than our last check of
+   everything, that check covered whatever we lost. In the same way, a process that moves to another server has
+   everything checked there that its former server acknowledged.
 R10 If the server keeps the newest messages, a gap costs a check of the keys that were missed (see missed.py). It costs
    a check of everything only if some of them are no longer there, or if a message was heard that the server does not
    keep: in the gap, there may have been more of this kind. A process that sends such messages has ended if none comes

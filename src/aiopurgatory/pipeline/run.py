@@ -19,7 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
 
 import aiopurgatory
 from aiopurgatory.replay.settings import Setting
@@ -32,10 +34,6 @@ from .model import to_json
 from .page.page import write_page
 from .page.promises import Limits
 from .report import report
-from .session import session_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 #: Requests in the trace. Waits of 30 s show a steady state up to about 1,000 requests per second.
 ROWS: Final = 100_000
@@ -52,10 +50,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     advise.limit(parser)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Run all stages. Print the advice in one line, and the path of the page."""
     settings, folder = simulate.grid_of(args), documents(args.out)
-    with alone(folder), session_of(args, args.journal) as spark:
+    with alone(folder):
         options = {"rows": args.rows, "max_lateness_ms": args.max_lateness_ms}
         print(run_all(spark, args.journal, args.out, folder, settings=settings, **options))
     print(f"The report: {folder / PAGE}")

@@ -71,11 +71,11 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def session_of(args: argparse.Namespace, journal: str = "") -> AbstractContextManager[SparkSession]:
-    """Return session() with the options of the command line. It reads the *journal*, if one is named."""
+def session_of(args: argparse.Namespace) -> AbstractContextManager[SparkSession]:
+    """Return session() with the options of the command line."""
     size = 0
-    with suppress(OSError):  # the size only chooses the compiler: what cannot be seen is small
-        size = sum(path.stat().st_size for path in Path(journal).rglob("*.parquet")) if journal else 0
+    with suppress(AttributeError, OSError):  # the size only chooses the compiler: without a journal here, it is small
+        size = sum(path.stat().st_size for path in Path(args.journal).rglob("*.parquet"))
     return session(args.master, memory=args.memory, settings=dict(args.conf), large=size > _LARGE)
 
 

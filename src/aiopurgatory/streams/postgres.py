@@ -69,7 +69,7 @@ def tables_sql(name: str = "events") -> str:
         await connection.execute(tables_sql())
 
     Returns: a script of several statements. Run it in a migration.
-    Raises: TypeError, ValueError: *name* cannot be that of a log.
+    Raises: TypeError, ValueError: a log cannot have this *name*.
     """
     require_name(name)
     return f"""CREATE TABLE IF NOT EXISTS "{name}_topics" (
@@ -88,7 +88,7 @@ CREATE TABLE IF NOT EXISTS "{name}_events" (
 
 
 #: Topic, expected and new version, new state, first event to keep, numbers and texts of events, channel, message, and
-#: the life of the server's data.
+#: the incarnation of the server's data.
 _COMMIT: Final = """
 WITH made AS (
     INSERT INTO "{name}_topics" SELECT $1, $3, $4, clock_timestamp() WHERE $2 = '' AND {life} = $10
@@ -199,7 +199,7 @@ class PostgresStore(Store):
         return self._bus.error
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
-        fetch = self._fetch if after == NEWEST else self._in_turn  # the former: for a commit
+        fetch = self._fetch if after == NEWEST else self._in_turn  # NEWEST: for a commit
         ((version, state, idle, now, life, numbers, texts),) = await fetch(self._read, topic, after, rows, size)
         found: list[Row] = list(zip(numbers or (), texts or (), strict=True))
         return Page(version or "", state or "", max(0.0, idle or 0.0), now, life, found)
@@ -227,7 +227,7 @@ class PostgresStore(Store):
             raise StoreDownError(self._engine.explain(exc)) from exc
 
     async def _in_turn(self, sql: str, *arguments: Any) -> Any:
-        """Fetch when it is the turn of this read: the time of those before it is not the server's.
+        """Fetch when it is the turn of this read. The wait for earlier reads does not count as the server's time.
 
         Commits need no turn, so that they do not wait for thousands of such reads. Reads that have waited throughout an
         outage fail with the one that found it.
@@ -252,7 +252,7 @@ class PostgresStore(Store):
             try:
                 await self._sweep()
                 is_told = False
-            except (Exception, asyncio.CancelledError) as exc:  # a pool may raise the latter
+            except (Exception, asyncio.CancelledError) as exc:  # a pool may raise a CancelledError
                 if cancellations():
                     raise
                 if not is_told:

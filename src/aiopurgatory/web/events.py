@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from .answer import Answer
-from .asgi import Receive, Scope, Send, deliver
+from .asgi import Message, Receive, Scope, Send, deliver
 from .delivery import Delivery
 from .prefer import PollRequest
 from .route import Endpoint, header, joined, send_answer
@@ -84,7 +84,8 @@ class EventRoute(Endpoint):
         until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is
             delivered after it: the client reconnects, and your login refuses it. None (default): only
             ``Policy.max_age``.
-        methods: the methods to answer; default: GET. The body of others is read before, as by LongPollRoute.
+        methods: the methods to answer; default: GET. HEAD comes with GET: it is told the status and the headers. The
+            body of others is read before, as by LongPollRoute.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,6 +105,9 @@ class EventRoute(Endpoint):
             if not delivery.is_open:
                 await send_answer(answer, send)
                 return
+            if scope["method"] == "HEAD":
+                await deliver(send, _start(answer), {"type": _BODY, "body": b""})
+                return
             sending = _send_events(delivery, answer, send)
             del request, answer  # they may wait for hours
             try:
@@ -122,11 +126,15 @@ class EventRoute(Endpoint):
         return await self._read(scope, receive, joined(header(scope, b"last-event-id")[-1:]))
 
 
+def _start(answer: Answer) -> Message:
+    return {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers}
+
+
 async def _send_events(delivery: Delivery[Any], answer: Answer, send: Send) -> None:
     """Send *answer*, and events until there are no more, or the client has disconnected."""
     chunk: bytes | None = answer.body
     try:
-        await send({"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers})
+        await send(_start(answer))
     except (OSError, RuntimeError) as exc:
         delivery.leave_by(exc)
         return

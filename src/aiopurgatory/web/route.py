@@ -37,11 +37,12 @@ _BODILESS: Final = frozenset({"GET", "HEAD"})
 
 
 def path_parameter(scope: Scope) -> Any:
-    """Return the only parameter of the route's path; without a framework, the rest of the path."""
-    parameters = scope.get("path_params")
-    if parameters is None:
+    """Return the only parameter of the route's path; without a framework, or mounted by one, the rest of the path."""
+    parameters, root = scope.get("path_params"), scope.get("root_path", "")
+    is_mounted = scope.get("app_root_path", root) != root  # of Starlette: that of the app, without its Mount
+    if parameters is None or (is_mounted and not parameters):
         path: str = scope["path"]
-        root: str = scope.get("root_path", "").rstrip("/")
+        root = root.rstrip("/")
         is_below = path == root or path.startswith(f"{root}/")  # some servers pass /products below /product
         return path[len(root) if is_below else 0 :].removeprefix("/")
     if len(parameters) != 1:
@@ -73,7 +74,7 @@ class Endpoint(ABC):
             since = since or _after_in_query
         require_functions(resource=resource, since=since, keys=keys, client=client, group=group, until=until)
         require_items("methods", methods, "method")
-        self._methods: tuple[str, ...] = tuple(methods)
+        self._methods: tuple[str, ...] = (*methods, "HEAD") if "GET" in methods else tuple(methods)
         self._resource: Final = resource
         self._since: Final = since
         self._keys: Final = keys
@@ -113,7 +114,7 @@ class Endpoint(ABC):
             wait=await ask(self._wait, scope),
             since=last_event_id or _version(await ask(self._since, scope)),
             keys=await ask(self._keys, scope),
-            client=await ask(self._client, scope),
+            client=None if scope["method"] == "HEAD" else await ask(self._client, scope),  # it replaces no other
             group=await ask(self._group, scope),
             receive=receive,
             until=await ask(self._until, scope),
@@ -166,17 +167,17 @@ class LongPollRoute(Endpoint):
         served: a LongPolling, which answers the polls, or an EventLog or its LogPolling.
         policy: for an EventLog, the waits and limits; None (default): ``Policy()``.
         resource: the polled resource; default: the path's only parameter. A tuple of them for a poll of several.
-        since: the client's version; default: that of If-None-Match.
+        since: the client's version; default: the one in If-None-Match.
         wait: the client's wait, as seconds or as text like ``10s``; None: it asked for none. Default: the ``wait`` of
-            the query, or else that of Prefer.
+            the query, or else of Prefer.
         keys: the keys to watch; default: *resource* alone. For a log, these are in addition to the topic. One such as
             ``("user", 7)`` ends that user's polls: ``purgatory.cancel_for_key(("user", 7))``, or ``log.purgatory``.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that the poll's place counts against, as for ``LongPolling.answer()``; default: none.
         respond: makes the answer, whether or not there is something new: it gets an Answer, and returns body, status
-            and headers. At the deadline, that Answer has status 304 or 204, and the body that the source returns for a
-            client with the newest version. Its headers are sent, too, unless replaced. Default: that Answer as it is,
-            without the body of a deadline. Refusals are sent as they are.
+            and headers, or a body alone, whose status is 200. At the deadline, that Answer has status 304 or 204, and
+            the body that the source returns for a client with the newest version. Its headers are sent, too, unless
+            replaced. Default: that Answer as it is, without the body of a deadline. Refusals are sent as they are.
         methods: the methods to answer; default: GET. HEAD comes with GET. The body of other methods is read before,
             up to 1 MiB, for ``scope.form`` and ``scope.body``.
 
@@ -210,8 +211,6 @@ class LongPollRoute(Endpoint):
         require_functions(wait=wait)
         if respond is not None:
             require_plain_function("respond", respond)
-        if "GET" in self._methods:
-            self._methods += ("HEAD",)
         self._wait = wait or _wait_in_query
         self._respond: Final = respond
 
