@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from private_servers import Redis, free_port, program
@@ -80,7 +81,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.mark.timeout(90)
 def test_bus_and_log_behind_haproxy_follow_the_master(cluster: Cluster) -> None:
     async def main() -> None:
-        times = {"heartbeat": 0.5, "timeout": 1.0}
+        times: dict[str, Any] = {"heartbeat": 0.5, "timeout": 1.0}
         await asyncio.sleep(2.5)  # the first checks of HAProxy, and the sentinel learns of the replica
         bus = RedisBus(cluster.url(), [], **times)
         async with bus, RedisLog(cluster.url(), **times) as log:
