@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from redis.asyncio import Redis
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -152,12 +152,13 @@ async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
 
 
-async def stopping(request: Request, exc: Exception) -> Response:
+async def unavailable(request: Request, exc: Exception) -> Response:
+    """The server stops, or the client has left before its request was read."""
     return Response(status_code=503)
 
 
 app = Starlette(
     lifespan=lifespan,
     routes=[Route("/{path:path}", act, methods=["POST"])],
-    exception_handlers={PurgatoryClosedError: stopping},
+    exception_handlers={PurgatoryClosedError: unavailable, ClientDisconnect: unavailable},
 )

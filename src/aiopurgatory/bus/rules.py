@@ -398,18 +398,14 @@ class Rules:
                 self._check_everything(now)
 
     def _hear_body(self, body: str, now: float) -> None:
-        if not self._hear_keys(body.split("\n")):
-            self._hear_lines(body, now, True)
-
-    def _hear_keys(self, lines: list[str]) -> bool:
-        """Check the keys on *lines*. Returns: False if a line is not a key."""
+        """Check the keys of a message of a bus: all at once if each line is a key without a limit."""
         try:
-            keys = decode_all(lines)
+            keys = decode_all(body.split("\n"))
         except MalformedError:
-            return False
-        self.received += len(keys)
-        self._check(keys, None)
-        return True
+            self._hear_lines(body, now, True)
+        else:
+            self.received += len(keys)
+            self._check(keys, None)
 
     def _hear_lines(self, text: str, now: float, is_of_a_bus: bool) -> None:
         """Check the keys in *text* line by line, because some have limits, or may not be keys."""
