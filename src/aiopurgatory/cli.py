@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Shells complete folders with a slash; messages would show two.
         chosen = parser_of(name).parse_args([each.removesuffix("/") or each for each in rest])
         begun = time.monotonic()
-        chosen.run(chosen)
+        session = importlib.import_module("aiopurgatory.pipeline.session")
+        with session.session_of(chosen) as spark:
+            chosen.run(spark, chosen)
         print(f"{name}: done in {time.monotonic() - begun:.1f} s", file=sys.stderr)
     except (ImportError, PurgatoryError) as error:
         return _failed(name, str(error))
@@ -82,7 +84,7 @@ def _chosen(arguments: Sequence[str] | None) -> tuple[str, list[str]]:
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """Return the parser of the options of the stage *name*. What it returns has run(options), too."""
+    """Return the parser of the options of the stage *name*. What it returns has run(spark, options), too."""
     stage = importlib.import_module(f"aiopurgatory.pipeline.{name}")
     parser = argparse.ArgumentParser(
         prog=f"aiopurgatory pipeline {name}",

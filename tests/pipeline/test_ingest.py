@@ -10,7 +10,6 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from datetime import date, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -475,12 +474,11 @@ def test_command_follow_counts_files_as_they_come(
         write(tmp_path / "journal", [operation(1), operation(2)], "late")
 
     write(tmp_path / "journal", [operation(0)])
-    monkeypatch.setattr(command, "session_of", lambda *_: nullcontext(spark))
     monkeypatch.setattr(command, "time", SimpleNamespace(sleep=pause))
     parser = argparse.ArgumentParser()
     command.arguments(parser)
     with pytest.raises(KeyboardInterrupt):
-        command.run(parser.parse_args([str(tmp_path / "journal"), str(tmp_path / "out"), "--follow", "7"]))
+        command.run(spark, parser.parse_args([str(tmp_path / "journal"), str(tmp_path / "out"), "--follow", "7"]))
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("operations")]
     assert [line.split(" new files")[0] for line in lines] == ["operations: 1 rows in 1", "operations: 2 rows in 1"]
 

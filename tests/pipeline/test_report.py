@@ -112,8 +112,8 @@ def test_report_without_sums_refused(spark: SparkSession, tmp_path: Path) -> Non
         report(spark, str(tmp_path / "out"))
 
 
-def test_command_beside_another_run_refused(tmp_path: Path) -> None:
+def test_command_beside_another_run_refused(spark: SparkSession, tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     command.arguments(parser)
     with alone(tmp_path), pytest.raises(BusyError, match=r"another run is using .*: wait for it, or choose another"):
-        command.run(parser.parse_args([str(tmp_path)]))
+        command.run(spark, parser.parse_args([str(tmp_path)]))

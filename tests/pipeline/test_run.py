@@ -58,6 +58,7 @@ def test_run_makes_everything_once_and_again_what_is_new(
     ("options", "message"),
     [(["--rows", "-5"], "rows must be >= 1, got -5"), (["--ticks", "0"], "tick must be from 1e-09")],
 )
+@pytest.mark.usefixtures("spark")
 def test_run_impossible_option_is_refused_first(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

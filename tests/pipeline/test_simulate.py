@@ -71,10 +71,10 @@ def test_replays_of_a_row_that_breaks_a_rule_name_it(spark: SparkSession, change
         (["--purge-intervals", "0,-5"], "purge_interval must be >= 0, got -5"),
     ],
 )
-def test_command_simulate_setting_is_refused_before_a_session(
+@pytest.mark.usefixtures("spark")
+def test_command_simulate_impossible_setting_is_refused(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Java that is not there would be the first thing that a session asks for.
     assert main(["pipeline", "simulate", *options, "none", str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err == f"aiopurgatory pipeline simulate: {message}\n"
     assert not (tmp_path / "out").exists()

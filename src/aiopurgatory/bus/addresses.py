@@ -48,7 +48,13 @@ def parse(url: object, parameter: str, example: str, schemes: Iterable[str]) -> 
     if not isinstance(url, str):
         raise TypeError(f"{parameter} must be a str, got {type(url).__name__}")
     match = _URL.fullmatch(url)
-    if match is None or match["scheme"].lower() not in schemes or not _is_accepted(url):
+    refusal = _refusal(url)
+    if match is not None and refusal == "Invalid IPv6 URL":
+        raise ValueError(
+            f"{parameter} must have an IPv6 address as its first host: this Python refuses them in lists that begin "
+            "with a name"
+        )
+    if match is None or match["scheme"].lower() not in schemes or refusal:
         raise ValueError(
             f"{parameter} must be a URL such as {example}; in user, password and options, write / ? # @ [ ] as "
             "%2F %3F %23 %40 %5B %5D (it is not shown here, as it may hold a password)"
@@ -60,12 +66,13 @@ def parse(url: object, parameter: str, example: str, schemes: Iterable[str]) -> 
     return Address(shown + path, tuple(host for host in hosts if host))
 
 
-def _is_accepted(url: str) -> bool:
+def _refusal(url: str) -> str:
+    """Return why urlsplit(), which client libraries use, refuses *url*; it may show parts of the URL."""
     try:
         urlsplit(url)
-    except ValueError:  # its messages show parts of the URL
-        return False
-    return True
+    except ValueError as exc:
+        return str(exc)
+    return ""
 
 
 class HostNames:

@@ -17,8 +17,7 @@ except ImportError as exc:
 from ..arguments import require_int
 from .engine import CHANNEL, Hear, Lost, explained
 from .keys import DATA, EVERY_KEY, milliseconds
-from .redis_server import HELLO, RedisServer, ReplicaError, require_master, run_id
-from .redis_wire import Wire
+from .redis_server import HELLO, RedisServer, ReplicaError, Wire, require_master, run_id
 from .server import BusOptions, ServerBus
 from .targets import Target
 

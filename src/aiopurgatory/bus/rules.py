@@ -10,8 +10,8 @@ R3 A process must receive its own messages, which it sends on the other connecti
    echo.
 R4 The bus reconnects by itself, after partly random pauses. They grow with each break, and shrink with the time that
    links stay up.
-R5 The outbox is a bounded dict of keys, so a repeated key is sent once. Above its bound it collapses into `*`, which
-   makes every process check everything.
+R5 The outbox is a bounded dict of keys, so a repeated key is sent once, and the limits of its publishes add up. Above
+   its bound it collapses into `*`, which makes every process check everything.
 R6 A number missing among the messages of another process is a gap, too: check everything. A link's numbers begin after
    the last acknowledged number of the link before.
 R7 Each message from the channel costs a bounded time. Checks of everything caused by messages are at least SPACING
@@ -35,7 +35,7 @@ from math import inf
 from random import random
 from typing import Final
 
-from .keys import DATA, EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, milliseconds, pack
+from .keys import DATA, EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, lines_of, milliseconds, pack
 from .missed import Entry, Missed, split_ids
 from .outbox import MAX_OUTBOX, Outbox
 
@@ -167,7 +167,7 @@ class Rules:
 
     Args:
         origin: an id unique to this process and this start, also among forks.
-        check: called with the keys to check here.
+        check: called with keys to check here, and the limit of each; None: no limit.
         check_all: called to check every key here.
         heartbeat: seconds. A process that has sent nothing for so long sends a probe.
         timeout: seconds that the server may take to acknowledge and to echo.
@@ -182,7 +182,7 @@ class Rules:
     def __init__(
         self,
         origin: str,
-        check: Callable[[Sequence[Hashable]], object],
+        check: Callable[[Sequence[Hashable], int | None], object],
         check_all: Callable[[], object],
         heartbeat: float,
         timeout: float,
@@ -217,10 +217,10 @@ class Rules:
         self._keys_acknowledged_at = -inf
         self.gaps = self.published = self.received = self.replayed = self.malformed = 0
 
-    def publish(self, key: Hashable, line: str, now: float) -> None:
+    def publish(self, key: Hashable, line: str, now: float, limit: int | None = None) -> None:
         self.published += 1
-        self.outbox.put(key, line, now)
-        self._check((key,))
+        self.outbox.put(key, line, now, inf if limit is None else limit)
+        self._check((key,), limit)
 
     def confirmed(self, now: float) -> None:
         """Note that the server has confirmed the subscription of a new link (R1)."""
@@ -291,7 +291,7 @@ class Rules:
         for _, text in entries[1:]:
             head, _, body = text.partition("\n")
             if body and _parse(head)[0] != self._origin:
-                lines.update(dict.fromkeys(body.split("\n")))
+                lines.update((line, None) for line, _ in lines_of(body))
         if lines:
             self.replayed += len(lines)
             self._hear_body("\n".join(lines), now)
@@ -390,30 +390,30 @@ class Rules:
         except MalformedError:
             return False
         self.received += len(keys)
-        self._check(keys)
+        self._check(keys, None)
         return True
 
     def _hear_lines(self, text: str, now: float, is_of_a_bus: bool) -> None:
-        """Check the keys in *text* line by line, because some lines may not be keys."""
-        keys: list[Hashable] = []
+        """Check the keys in *text* line by line, because some have limits, or may not be keys."""
         malformed = 0
-        for line in map(str.strip, text.split("\n")):
+        for line, limit in lines_of(text):
             if line.startswith(EVERY_KEY) and (line[1:].isdecimal() or len(line) == 1):
                 self.received += 1
                 if now - int(line[1:13] or 0) / 1000 >= self._everything_at:
                     self._hear_everything(now)
             elif line:
                 try:
-                    keys.append(decode(line))
+                    key = decode(line)
                 except MalformedError:
                     malformed += 1
                     if malformed == MAX_MALFORMED:
                         if is_of_a_bus:  # it is of a newer version: the rest may hold keys
                             self._hear_everything(now)
                         break
+                else:
+                    self.received += 1
+                    self._check((key,), limit)
         self.malformed += malformed
-        self.received += len(keys)
-        self._check(keys)
 
 
 def _parse(head: str) -> tuple[str, int, int, float]:

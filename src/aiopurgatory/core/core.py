@@ -6,7 +6,7 @@ Operations are tried, registered, given a timeout, tried again, refused and ende
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Any, Final, cast, final
 
 from mypy_extensions import u8
@@ -164,7 +164,7 @@ class Core(Owner):
 
     # the way in
 
-    def park(self, candidate: Any, keys: Iterable[Hashable], timeout: object = NOT_GIVEN) -> bool:
+    def park(self, candidate: Any, keys: Any, timeout: object = NOT_GIVEN) -> bool:
         """Try, register under every key, start the timeout, try again. Returns: True iff that ended the operation.
 
         The first try may save the registration. The second follows it, so that no event is missed: an earlier event is

@@ -23,7 +23,6 @@ from aiopurgatory.replay.settings import Setting
 from .attempts import ADVICE, documents, write
 from .model import Workload
 from .page.figures import count, duration, share
-from .session import session_of
 from .simulate import SCHEMA
 
 #: ns of CPU time per step, compiled. For Kafka's two workloads at 100,000 requests per second they agree with
@@ -63,10 +62,9 @@ def limit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-lateness-ms", type=float, default=None, metavar="MS", help=about)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Write the advice, and print it. Raises: AdviceError: no advice can be given."""
-    with session_of(args) as spark:
-        advice = advise(simulated(spark, args.out), args.max_lateness_ms or 20.0).markdown()
+    advice = advise(simulated(spark, args.out), args.max_lateness_ms or 20.0).markdown()
     write(documents(args.out) / ADVICE, advice)
     print(advice)
 

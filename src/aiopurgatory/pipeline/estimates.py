@@ -35,11 +35,15 @@ _NO_DEVIATION: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Binned:
-    """Logarithms of times in microseconds by bucket of ``waited``: their means and weights."""
+    """Times by bucket of ``waited``, with their weights."""
 
     bins: Array
-    means: Array
     weights: Array
+
+    @property
+    def means(self) -> Array:
+        """Logarithms of the buckets' middles, in microseconds."""
+        return (self.bins - 0.5) * log(GROWTH)
 
 
 @dataclass(frozen=True, slots=True)

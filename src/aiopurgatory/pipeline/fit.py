@@ -13,29 +13,25 @@ import argparse
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
-from math import log
-from typing import Any, Final
+from typing import Any, TypeAlias
 
 import numpy as np
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
 from .attempts import MODEL, dates_gone, documents, newest, sums, without, write
-from .estimates import PERCENTILES, Array, Binned, LogNormal, Popularity, log_normal, popularity
-from .model import HOURS, Workload, expired_share, to_json
+from .estimates import PERCENTILES, Binned, LogNormal, Popularity, log_normal, popularity
+from .model import HOURS, Workload, to_json
 from .page.figures import count, duration, share
 from .report_tables import spans
-from .session import session_of
 from .sums import named
-from .tables import DAY, GROWTH, HOUR, KEYS, OUTCOMES, SECOND
+from .tables import DAY, HOUR, KEYS, OUTCOMES, SECOND
 
-#: What a row of shapes() counts.
-AT_ONCE, LAST_TRY, ENDED, EXPIRED, BY_HOUR, TIMEOUTS, KEY_COUNTS = range(7)
-WHATS: Final = 7
-_BINNED: Final = ("number", "operations", "total")
+#: How operations end. With the last try at their deadline: nobody knows when they could have completed.
+AT_ONCE, LAST_TRY, ENDED, EXPIRED = range(4)
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,11 +39,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", help="folder written by ingest")
 
 
-def run(args: argparse.Namespace) -> None:
+def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Fit, and print how well the models fit."""
-    with session_of(args) as spark:
-        workloads = fit(spark, args.out)
-    path = documents(args.out) / MODEL
+    workloads, path = fit(spark, args.out), documents(args.out) / MODEL
     write(path, to_json(workloads))
     for workload in workloads:
         print(f"{workload.purgatory}, {workload.kind}:", *workload.findings, sep="\n  ")
@@ -61,59 +55,42 @@ def fit(spark: SparkSession, out: str) -> list[Workload]:
     """
     gone = dates_gone(spark, out, newest(spark, out))
     hours, daily = (without(sums(spark, out, name), name, gone) for name in ("hours", "daily"))
-    kinds = _grouped(shapes(daily, hours), *KEYS)
+    kinds = _grouped(endings(daily, hours), *KEYS)
     if not kinds:
         raise PurgatoryError(f"no operations in {out}: ingest a journal first")
+    shapes = [_grouped(shape(hours, of), *KEYS) for of in (f"hour % {HOURS}", "timeout", "key_count")]
     counts = _grouped(popularities(sums(spark, out, "keys")), "purgatory")
     keys = {name: popularity([(row["operations"], row["keys"]) for row in rows]) for name, rows in counts.items()}
     covered = _grouped(coverage(hours), "purgatory")
-    return [_workload(name, rows, keys[name[:1]], covered[name[:1]]) for name, rows in kinds.items()]
+    return [
+        _workload(name, rows, *(each[name] for each in shapes), keys[name[:1]], covered[name[:1]])
+        for name, rows in kinds.items()
+    ]
 
 
-def _grouped(table: DataFrame, *by: str) -> dict[tuple[str, ...], list[dict[str, Any]]]:
-    """Collect a small table: its rows by the columns *by*, in order of all columns."""
-    found: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
-    for row in table.orderBy(*table.columns).toArrow().to_pylist():
+def _grouped(table: DataFrame, *by: str) -> dict[tuple[str, ...], list[Mapping[str, Any]]]:
+    """Collect a small table: its rows by the columns *by*, in order of all columns, null last."""
+    found: dict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in table.orderBy(*map(F.asc_nulls_last, table.columns)).toArrow().to_pylist():
         found[tuple(row[name] for name in by)].append(row)
     return found
-
-
-def _binned(rows: Sequence[Mapping[str, Any]]) -> dict[int, Binned]:
-    def binned(own: list[Mapping[str, Any]]) -> Binned:
-        numbers, weights, totals = (np.array([row[name] for row in own], np.float64) for name in _BINNED)
-        return Binned(numbers.astype(np.int64), totals / weights, weights)
-
-    return {what: binned([row for row in rows if row["what"] == what]) for what in range(WHATS)}
 
 
 # DataFrame -> DataFrame
 
 
-def shapes(daily: DataFrame, hours: DataFrame) -> DataFrame:
-    """Sums -> purgatory, kind, what, number, and the sums of operations, squares and total.
-
-    ``total`` sums weight * x. By ``what``:
-        AT_ONCE, LAST_TRY, ENDED, EXPIRED: the number is the bucket of ``waited``; x is ln(microseconds), of its middle.
-        BY_HOUR: the number is the hour of the day.
-        TIMEOUTS: the number is the bin of the timeout, -1 without one; x is the timeout in microseconds.
-        KEY_COUNTS: the number is how many keys.
-    """
+def endings(daily: DataFrame, hours: DataFrame) -> DataFrame:
+    """Sums by day -> operations by purgatory, kind, how they ended, and the bucket of ``waited``."""
     end = F.when(F.col("outcome") == OUTCOMES.index("expired"), EXPIRED).when(F.col("waited") < 0, AT_ONCE)
     end = end.when(F.col("missed_trigger"), LAST_TRY).otherwise(ENDED)
-    number = F.greatest("waited", F.lit(0))
-    logs = F.col("operations") * (number - 0.5) * log(GROWTH)
-    ends = named(_summed(daily.withColumn("squares", F.lit(0.0)), ["series"], end, number, logs), hours)
-    ends = ends.select(*KEYS, "what", "number", "operations", "squares", "total")
-    timeout = F.coalesce("timeout", F.lit(-1))
-    of_hours = (BY_HOUR, F.col("hour") % HOURS), (TIMEOUTS, timeout), (KEY_COUNTS, F.col("key_count"))
-    parts = [_summed(hours, KEYS, F.lit(what), number, F.col("total")) for what, number in of_hours]
-    return reduce(DataFrame.unionByName, parts, ends)
+    by = daily.groupBy("series", end.alias("end"), F.greatest("waited", F.lit(0)).cast("int").alias("bucket"))
+    return named(by.agg(F.sum("operations").alias("operations")), hours)
 
 
-def _summed(rows: DataFrame, series: Sequence[str], what: Column, number: Column, total: Column) -> DataFrame:
-    by: list[Column | str] = [*series, what.cast("int").alias("what"), number.cast("bigint").alias("number")]
-    counts = [F.sum(name).alias(name) for name in ("operations", "squares")]
-    return rows.groupBy(*by).agg(*counts, F.sum(F.coalesce(total, F.lit(0.0))).alias("total"))
+def shape(hours: DataFrame, of: str) -> DataFrame:
+    """Sums by hour -> sums by purgatory, kind, and the expression *of*."""
+    by = hours.groupBy(*KEYS, F.expr(of).alias("of"))
+    return by.agg(*(F.sum(name).alias(name) for name in ("operations", "squares", "total")))
 
 
 def popularities(keys: DataFrame) -> DataFrame:
@@ -143,22 +120,16 @@ def coverage(hours: DataFrame) -> DataFrame:
 
 
 def _workload(
-    name: Sequence[str],
-    counted: Sequence[Mapping[str, Any]],
-    keys: Popularity,
-    covered: Sequence[Mapping[str, Any]],
+    name: Sequence[str], ended: Rows, by_hour: Rows, timeouts: Rows, counts: Rows, keys: Popularity, covered: Rows
 ) -> Workload:
-    """Args: name: purgatory and kind; counted: rows of shapes(); covered: rows of coverage()."""
-    rows = _binned(counted)
-    squares = sum(row["squares"] for row in counted if row["what"] == BY_HOUR)
-    total = float(rows[BY_HOUR].weights.sum())
-    shares = {what: float(rows[what].weights.sum()) / total for what in (AT_ONCE, LAST_TRY, ENDED, EXPIRED)}
-    completion = log_normal(rows[ENDED], rows[EXPIRED], squares / total)
-    counts = np.bincount(rows[BY_HOUR].bins, rows[BY_HOUR].weights, HOURS).tolist()
+    """Args: name: purgatory and kind. Rows are of the functions above."""
+    total, squares = (sum(row[each] for row in by_hour) for each in ("operations", "squares"))
+    ends = [_binned([row for row in ended if row["end"] == end]) for end in (AT_ONCE, LAST_TRY, ENDED, EXPIRED)]
+    shares = [float(each.weights.sum()) / total for each in ends]
+    completion = log_normal(ends[ENDED], ends[EXPIRED], squares / total)
+    found = {row["of"]: row["operations"] for row in by_hour}
     # A journal of less than a second says nothing about a second.
-    rates = {row["hour"]: counts[row["hour"]] / max(row["seconds"], 1.0) for row in covered}
-    bins = zip(rows[TIMEOUTS].bins.tolist(), rows[TIMEOUTS].means.tolist(), strict=True)
-    timeouts = [None if number < 0 else round(mean) / 1000 for number, mean in bins]
+    rates = {row["hour"]: found.get(row["hour"], 0.0) / max(row["seconds"], 1.0) for row in covered}
     workload = Workload(
         purgatory=name[0],
         kind=name[1],
@@ -166,8 +137,12 @@ def _workload(
         first_hour=min(row["first_us"] for row in covered) // HOUR % HOURS,
         p50_ms=completion.p50_ms if completion else None,
         sigma=completion.sigma if completion else 0.0,
-        timeouts_ms=_shares(timeouts, rows[TIMEOUTS].weights),
-        key_counts=_shares(rows[KEY_COUNTS].bins.tolist(), rows[KEY_COUNTS].weights),
+        # The column is in order, with null at last.
+        timeouts_ms=tuple(
+            (None if row["of"] is None else round(row["total"] / row["operations"]) / 1000, row["operations"] / total)
+            for row in timeouts
+        ),
+        key_counts=tuple((row["of"], row["operations"] / total) for row in counts),
         key_space=keys.keys,
         zipf=keys.zipf,
         at_once=shares[AT_ONCE],
@@ -179,23 +154,21 @@ def _workload(
     return replace(workload, findings=findings)
 
 
-def _shares(values: Sequence[Any], weights: Array) -> tuple[tuple[Any, float], ...]:
-    """The values in order, None last, each with its share."""
-    pairs = zip(values, (weights / weights.sum()).tolist(), strict=True)
-    return tuple(sorted(pairs, key=lambda pair: (pair[0] is None, pair[0] or 0)))
+def _binned(rows: Rows) -> Binned:
+    return Binned(*(np.array([row[name] for row in rows]) for name in ("bucket", "operations")))
 
 
 # In words
 
 
-def _about_load(of: Workload, rates: Mapping[int, float], shares: Mapping[int, float]) -> Iterator[str]:
+def _about_load(of: Workload, rates: Mapping[int, float], shares: Sequence[float]) -> Iterator[str]:
     arrivals = f"{count(min(rates.values()))} to {count(max(rates.values()))} per second, by hour of the day"
     yield f"{of.operations:,.0f} operations in {duration(of.seconds_covered * 1e6)}: {arrivals}."
     if len(rates) < HOURS:
         yield f"Extrapolated: {HOURS - len(rates)} of the 24 hours of the day were not seen. They get the mean."
     yield (
         f"{share(shares[AT_ONCE])} never had to wait, {share(shares[ENDED] + shares[LAST_TRY])} ended after a wait "
-        f"before their deadline, {share(shares[EXPIRED])} expired; {share(expired_share(of))} in the model."
+        f"before their deadline, {share(shares[EXPIRED])} expired."
     )
     if shares[LAST_TRY] > 0.01:
         yield f"{share(shares[LAST_TRY])} are missed triggers. The model leaves out when they completed."

@@ -12,31 +12,31 @@ keys; completion_us from arrival to completion, null if nothing completes it; ti
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from math import inf, log, pi
+from math import inf, log, nextafter, pi
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
 from .model import HOURS, WORKLOADS, Workload, read_model
-from .session import session_of
 
 SCHEMA: Final = "arrival_us BIGINT, keys ARRAY<BIGINT>, completion_us BIGINT, timeout_us BIGINT"
 #: Longer than any deadline that a purgatory keeps: such an operation waits until it is completed.
 NO_TIMEOUT_US: Final = 1 << 53
 #: Each number of a request is drawn by itself, so that it does not depend on how many another part draws.
-ARRIVAL, KIND, TIME, ANGLE, AT_ONCE, TIMEOUT, KEY_COUNT, KEY, STEP = range(9)
+ARRIVAL, TIME, ANGLE, AT_ONCE, TIMEOUT, KEY_COUNT, KEY, STEP = range(8)
 #: The popularity of so many ranks is exact. For the others it is an area, which differs by less than .1 %.
 _EXACT: Final = 16
 _HOUR_US: Final = 3_600_000_000
 _DRAWN: Final = "ARRAY<STRUCT<upto: DOUBLE, value: BIGINT>>"
-_KINDS: Final = (
-    "hour INT, low DOUBLE, high DOUBLE, number INT, mu DOUBLE, sigma DOUBLE, at_once DOUBLE, "
+#: Of the day's requests, those of an hour and workload; and its parameters.
+_PARTS: Final = (
+    "low DOUBLE, high DOUBLE, hour INT, mu DOUBLE, sigma DOUBLE, at_once DOUBLE, "
     f"timeouts {_DRAWN}, key_counts {_DRAWN}, key_space BIGINT, widest BIGINT, zipf DOUBLE, "
     "ranks ARRAY<DOUBLE>, all_ranks DOUBLE"
 )
@@ -62,12 +62,11 @@ def rows(text: str) -> int:
     return number
 
 
-def run(args: argparse.Namespace) -> None:
+def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Generate, and print the path of the trace."""
     workloads = read_model(args.model) if args.model else [WORKLOADS[args.workload]]
-    with session_of(args) as spark:
-        requests = trace(spark.range(args.rows), workloads, seed=args.seed, rate=args.rate)
-        requests.write.mode("overwrite").parquet(f"{args.out}/trace")
+    requests = trace(spark.range(args.rows), workloads, seed=args.seed, rate=args.rate)
+    requests.write.mode("overwrite").parquet(f"{args.out}/trace")
     print(f"{args.rows:,} requests are in {args.out}/trace")
 
 
@@ -84,16 +83,18 @@ def trace(numbers: DataFrame, workloads: Sequence[Workload], *, seed: int = 1, r
     """
     if rate is not None and not 0 < rate < inf:
         raise PurgatoryError(f"rate must be > 0 per second, got {rate}")
-    first_hour = workloads[0].first_hour
-    hours = [[each.arrivals_per_second[(first_hour + n) % HOURS] for each in workloads] for n in range(HOURS)]
-    drawn = _arrived(numbers, [sum(each) for each in hours], seed, rate)
-    kinds = numbers.sparkSession.createDataFrame(list(_kinds(workloads, hours)), _KINDS)
-    share = _uniform(seed, KIND)
-    matches = (F.col("at_hour") == F.col("hour")) & (share >= F.col("low")) & (share < F.col("high"))
-    requests = drawn.join(F.broadcast(kinds), matches, "inner")
+    parts = _parts(workloads, rate)
+    of_day = F.lit(parts[-1][1])
+    counted = numbers.crossJoin(F.broadcast(numbers.agg(F.count("*").alias("count"))))
+    # Given their number, the times of a Poisson process are uniform.
+    placed = counted.withColumn("days", _uniform(seed, ARRIVAL) * F.col("count") / of_day)
+    placed = placed.withColumn("at", F.least(F.col("days") % 1 * of_day, F.lit(nextafter(parts[-1][1], 0))))
+    known = F.broadcast(numbers.sparkSession.createDataFrame(parts, _PARTS))
+    requests = placed.join(known, (F.col("at") >= F.col("low")) & (F.col("at") < F.col("high")), "inner")
+    hours = F.floor("days") * HOURS + F.col("hour") + F.expr("(at - low) / (high - low)")
     made = requests.select(
         "id",
-        "arrival_us",
+        (hours * _HOUR_US).cast("bigint").alias("arrival_us"),
         _keys(seed).alias("keys"),
         _completion(seed).cast("bigint").alias("completion_us"),
         _picked("timeouts", _uniform(seed, TIMEOUT)).cast("bigint").alias("timeout_us"),
@@ -106,30 +107,17 @@ def _uniform(seed: int, part: int, *more: Column) -> Column:
     return F.shiftrightunsigned(F.xxhash64(F.col("id"), F.lit(seed), F.lit(part), *more), 11) / F.lit(float(1 << 53))
 
 
-def _arrived(numbers: DataFrame, rates: Sequence[float], seed: int, rate: float | None) -> DataFrame:
-    """Numbers -> the same + arrival_us, at_hour: given their number, the times of a Poisson process are uniform."""
+def _parts(workloads: Sequence[Workload], rate: float | None) -> list[tuple[Any, ...]]:
+    """Return rows of _PARTS, in order of their time."""
+    first_hour = workloads[0].first_hour
+    every = [(hour, each) for hour in range(HOURS) for each in workloads]
+    rates = [each.arrivals_per_second[(first_hour + hour) % HOURS] for hour, each in every]
     factor = 3600 * (rate * HOURS / sum(rates) if rate else 1)
-    upto = [0.0, *accumulate(each * factor for each in rates)]
-    # The share of the day's requests, and the day.
-    place = _uniform(seed, ARRIVAL) * F.col("count") / F.lit(upto[-1])
-    counted = numbers.crossJoin(F.broadcast(numbers.agg(F.count("*").alias("count"))))
-    placed = counted.withColumn("place", place).withColumn("rest", (F.col("place") % 1) * F.lit(upto[-1]))
-    hour = sum(((F.col("rest") >= F.lit(each)).cast("int") for each in upto[1:-1]), F.lit(0))
-    hours = [F.when((F.col("rest") < b) & F.lit(b > a), (F.col("rest") - a) / (b - a or 1)) for a, b in pairwise(upto)]
-    arrival = (F.floor("place") * HOURS + F.col("at_hour") + F.least(F.coalesce(*hours), F.lit(1.0))) * F.lit(_HOUR_US)
-    return placed.withColumn("at_hour", hour).select("id", "at_hour", arrival.cast("bigint").alias("arrival_us"))
+    bounds = pairwise([0.0, *accumulate(each * factor for each in rates)])
+    return [(*bound, hour, *_parameters(each)) for bound, (hour, each) in zip(bounds, every, strict=True)]
 
 
-def _kinds(workloads: Sequence[Workload], hours: Sequence[Sequence[float]]) -> Iterator[tuple[Any, ...]]:
-    """Yield _KINDS: for each hour and workload its part of the numbers from 0 to 1, and its parameters."""
-    parameters = [_parameters(number, each) for number, each in enumerate(workloads)]
-    for hour, rates in enumerate(hours):
-        upto = [0.0, *accumulate(each / (sum(rates) or 1) for each in rates)]
-        upto[-1] = 2.0  # beyond rounding
-        yield from ((hour, low, high, *own) for (low, high), own in zip(pairwise(upto), parameters, strict=True))
-
-
-def _parameters(number: int, of: Workload) -> tuple[Any, ...]:
+def _parameters(of: Workload) -> tuple[Any, ...]:
     timeouts = [
         (NO_TIMEOUT_US if ms is None else min(round(ms * 1000), NO_TIMEOUT_US), share) for ms, share in of.timeouts_ms
     ]
@@ -139,7 +127,7 @@ def _parameters(number: int, of: Workload) -> tuple[Any, ...]:
     mu = None if of.p50_ms is None else log(of.p50_ms * 1000)
     drawn = (_cumulated(timeouts), _cumulated(of.key_counts))
     widest = max(count for count, _ in of.key_counts)
-    return number, mu, of.sigma, of.at_once, *drawn, of.key_space, widest, of.zipf, ranks, ranks[-1] + area
+    return mu, of.sigma, of.at_once, *drawn, of.key_space, widest, of.zipf, ranks, ranks[-1] + area
 
 
 def _cumulated(pairs: Sequence[tuple[int, float]]) -> list[tuple[float, int]]:

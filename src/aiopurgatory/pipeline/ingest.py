@@ -31,7 +31,6 @@ from aiopurgatory.errors import PurgatoryError
 from .attempts import committed, days_gone, sums
 from .intake import Losses, take_in
 from .journal_files import CHANGED, File, days_of, listed, placed, without_files
-from .session import session_of
 
 #: Columns of the table files. A file that differs in one of them from all that were read is new.
 IDENTITY: Final = ("path", "length", "modified_us")
@@ -71,16 +70,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", type=float, metavar="SECONDS", help=about)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Ingest, and print a summary of the rows."""
-    with session_of(args, args.journal) as spark:
-        while True:
-            counts = ingest(spark, args.journal, args.out, max_files=args.max_files)
-            if args.follow is None or any(each.files for each in counts.values()):
-                print(*summary(counts), sep="\n", flush=True)
-            if args.follow is None:
-                return
-            time.sleep(args.follow)
+    while True:
+        counts = ingest(spark, args.journal, args.out, max_files=args.max_files)
+        if args.follow is None or any(each.files for each in counts.values()):
+            print(*summary(counts), sep="\n", flush=True)
+        if args.follow is None:
+            return
+        time.sleep(args.follow)
 
 
 def ingest(spark: SparkSession, journal: str, out: str, *, max_files: int = MAX_FILES) -> dict[str, Counts]:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -23,15 +23,6 @@ import pyspark
 from aiopurgatory.errors import PurgatoryError
 
 OLDEST: Final = 17
-#: For small jobs: Java's second compiler and the threads of its collector would take longer than they save.
-SMALL: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-#: For large jobs: Java's own choice of a collector, for short pauses, takes a seventh more CPU time. A method without a
-#: loop is compiled after ten times as many calls as by default: the compilers take a third less time.
-LARGE: Final = (
-    "-XX:+UseParallelGC",
-    *("-XX:Tier3InvocationThreshold=2000", "-XX:Tier3MinInvocationThreshold=1000", "-XX:Tier3CompileThreshold=20000"),
-    *("-XX:Tier4InvocationThreshold=50000", "-XX:Tier4MinInvocationThreshold=6000", "-XX:Tier4CompileThreshold=150000"),
-)
 
 
 class JavaMissingError(PurgatoryError):
@@ -92,8 +83,8 @@ def _version(java: str) -> int:
     return 0
 
 
-def start(settings: Mapping[str, str], options: Sequence[str], environment: Mapping[str, str]) -> Jvm:
-    """Start a JVM with Spark's *settings* and Java's *options*, or return the one that runs.
+def start(settings: Mapping[str, str], memory: str, environment: Mapping[str, str], *, large: bool) -> Jvm:
+    """Start a JVM for small or *large* jobs, with Spark's *settings* and so much *memory*, or return the one that runs.
 
     It ends with this process, even by SIGKILL.
 
@@ -104,7 +95,8 @@ def start(settings: Mapping[str, str], options: Sequence[str], environment: Mapp
     if _RUNNING:
         return _RUNNING[0]
     here, contact = Path(__file__).parent, Path(tempfile.mkdtemp(dir=scratch()), "contact")
-    words = [find_java(), "-cp", _class_path(environment), f"@{here / 'java.options'}", *options]
+    options = "java.options", f"java.{'large' if large else 'small'}.options"
+    words = [find_java(), "-cp", _class_path(environment), *(f"@{here / name}" for name in options), f"-Xmx{memory}"]
     words += [f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}"]
     words += [f"-Daiopurgatory.log={scratch()}/spark.log", f"-Djava.io.tmpdir={scratch()}"]
     words += ["org.apache.spark.deploy.SparkSubmit", *(f"--conf={name}={value}" for name, value in settings.items())]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from math import exp, inf, isfinite, log
+from math import isfinite, log
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final
@@ -14,9 +14,6 @@ from aiopurgatory.errors import PurgatoryError
 
 VERSION: Final = 1
 HOURS: Final = 24
-#: Requests in a trace. With 20,000, steps per operation differ by less than 2 % from those of a longer one.
-FEWEST: Final = 20_000
-MOST: Final = 100_000
 
 
 class ModelError(PurgatoryError):
@@ -95,32 +92,6 @@ def _shared(pairs: Any, least: float, *, null: bool = False, whole: bool = False
     values = [value for value, _ in pairs if not (null and value is None)]
     kinds = all(_known(value) and value >= least and (isinstance(value, int) or not whole) for value in values)
     return kinds and _known(*(share for _, share in pairs)) and abs(sum(share for _, share in pairs) - 1) < 1e-6
-
-
-def expired_share(workload: Workload) -> float:
-    """Return the share of operations that *workload* expects to expire.
-
-    These do not complete on arrival, and their time to completion exceeds their timeout.
-    """
-    deadlines = [(timeout_ms, share) for timeout_ms, share in workload.timeouts_ms if timeout_ms is not None]
-    if workload.p50_ms is None:
-        return (1 - workload.at_once) * sum(share for _, share in deadlines)
-    logs = NormalDist(log(workload.p50_ms), max(workload.sigma, 1e-9))
-    longer = sum(share * logs.cdf(2 * logs.mean - log(max(ms, 1e-9))) for ms, share in deadlines)
-    return (1 - workload.at_once) * longer
-
-
-def enough(workloads: Iterable[Workload]) -> int:
-    """Return how many requests show a steady state: those of four times the longest wait, from FEWEST to MOST.
-
-    A wait is cut off at its timeout, and at the time by which 99.9 % complete.
-    """
-    rate, longest_ms = 0.0, 0.0
-    for each in workloads:
-        completes_ms = inf if each.p50_ms is None else each.p50_ms * exp(min(3.1 * each.sigma, 100.0))
-        waits = [min(inf if timeout_ms is None else timeout_ms, completes_ms) for timeout_ms, _ in each.timeouts_ms]
-        rate, longest_ms = rate + max(each.arrivals_per_second), max(longest_ms, *waits)
-    return int(min(max(4 * rate * longest_ms / 1000, FEWEST), MOST))
 
 
 _P75: Final = NormalDist().inv_cdf(0.75)

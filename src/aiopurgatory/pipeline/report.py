@@ -41,7 +41,7 @@ from .attempts import (
 )
 from .page import promises
 from .page.page import write_page
-from .session import at_once, session_of
+from .session import at_once
 from .tables import DATES, HOUR, KEYS
 
 _ONE: Final = timedelta(days=1)
@@ -56,11 +56,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     promises.arguments(parser)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Make the report, and print the path of its page."""
-    limits = promises.limits_of(args)
-    page = documents(args.out) / PAGE
-    with alone(page.parent), session_of(args) as spark:
+    limits, page = promises.limits_of(args), documents(args.out) / PAGE
+    with alone(page.parent):
         report(spark, args.out)
         write_page(spark, args.out, page, limits)
     print(page)

@@ -22,17 +22,14 @@ _FEWEST: Final = 100
 
 def minutes(activity: DataFrame, waiting: DataFrame, hours: DataFrame) -> DataFrame:
     """How operations ended in each minute, and how many were waiting."""
-    covered = F.broadcast(spans(hours))
-    both = measured(activity, "minute").join(_by_minute(waiting, covered), ["minute", "series"], "full")
+    both = measured(activity, "minute").join(_by_minute(waiting), ["minute", "series"], "full")
     dated = both.fillna(0.0, [*_COUNTS, "pending_peak", "held"]).withColumn("date", _date_of("minute div 1440"))
     begin = F.col("minute").cast("bigint") * 60
-    held = (F.col("held_covered") / F.nullif(_whole_s(begin), F.lit(0)), F.col("held") / 60)
-    rows = dated.join(covered, ["date", "series"], "left").select(
-        *("date", "series", F.timestamp_seconds(begin).alias("minute"), _covered_s(begin, 60).alias("covered_s")),
-        *MEASURES[1:-2],
-        *(F.coalesce(*held).alias("pending_mean"), "pending_peak"),
-    )
-    return named(rows, hours).select("date", *KEYS, "minute", *MEASURES)
+    rows = dated.join(F.broadcast(spans(hours)), ["date", "series"], "left")
+    rows = rows.withColumns({"covered_s": _covered_s(begin, 60), "minute": F.timestamp_seconds(begin)})
+    # In the first minute, some operations waited before it is covered.
+    mean = F.least(F.col("held") / F.col("covered_s"), "pending_peak")
+    return named(rows.withColumn("pending_mean", mean), hours).select("date", *KEYS, "minute", *MEASURES)
 
 
 def days(daily: DataFrame, minutes: DataFrame, hours: DataFrame) -> DataFrame:
@@ -103,20 +100,11 @@ def levels(waiting: DataFrame) -> DataFrame:
     return every.where("level > 0 AND until > second")
 
 
-def _by_minute(waiting: DataFrame, covered: DataFrame) -> DataFrame:
+def _by_minute(waiting: DataFrame) -> DataFrame:
     number = F.explode(F.expr("sequence(second div 60, (until - 1) div 60)")).alias("number")
-    pieces = levels(waiting).join(covered, ["date", "series"], "left").select("*", number)
-    pieces = pieces.select(
-        *(F.col("number").cast("int").alias("minute"), "series", "level", "first_us", "last_us"),
-        F.expr("greatest(second, number * 60) AS low"),
-        F.expr("least(until, number * 60 + 60) AS high"),
-    )
-    inside = F.expr(f"greatest(least(high, last_us div {SECOND} + 1) - greatest(low, first_us div {SECOND}), 0)")
-    return pieces.groupBy("minute", "series").agg(
-        F.sum(F.col("level") * (F.col("high") - F.col("low"))).alias("held"),
-        F.sum(F.col("level") * inside).alias("held_covered"),
-        F.max("level").alias("pending_peak"),
-    )
+    pieces = levels(waiting).select("*", number).withColumn("minute", F.col("number").cast("int"))
+    held = F.expr("level * (least(until, number * 60 + 60) - greatest(second, number * 60))")
+    return pieces.groupBy("minute", "series").agg(F.sum(held).alias("held"), F.max("level").alias("pending_peak"))
 
 
 def _covered_s(begin: Column, length: int) -> Column:
@@ -124,13 +112,6 @@ def _covered_s(begin: Column, length: int) -> Column:
     low = F.greatest(begin * SECOND, F.coalesce("first_us", F.lit(0)))
     high = F.least((begin + length) * SECOND, F.coalesce("last_us", F.lit(0)))
     return F.greatest((high - low) / SECOND, F.lit(1.0))
-
-
-def _whole_s(begin: Column) -> Column:
-    """Return how many seconds of the minute are covered, also in part."""
-    return F.least(begin + 60, F.floor(F.col("last_us") / SECOND) + 1) - F.greatest(
-        begin, F.floor(F.col("first_us") / SECOND)
-    )
 
 
 def seconds(waiting: DataFrame, ends: DataFrame, hours: DataFrame) -> DataFrame:

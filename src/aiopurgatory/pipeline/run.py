@@ -19,7 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
 
 import aiopurgatory
 from aiopurgatory.replay.settings import Setting
@@ -28,15 +30,13 @@ from . import advise, generate, simulate
 from .attempts import ADVICE, MODEL, PAGE, alone, documents, newest, write
 from .fit import fit
 from .ingest import ingest, summary
-from .model import enough, to_json
+from .model import to_json
 from .page.page import write_page
 from .page.promises import Limits
 from .report import report
-from .session import session_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+#: Requests in the trace. Waits of 30 s show a steady state up to about 1,000 requests per second.
+ROWS: Final = 100_000
 #: What the documents were made from.
 _MADE: Final = "made.json"
 
@@ -45,16 +45,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("journal", help="folder of the journal")
     parser.add_argument("out", help="folder for all results")
-    about = "requests in the trace (default: from 20000 to 100000, as many as show a steady state)"
-    parser.add_argument("--rows", type=generate.rows, help=about)
+    parser.add_argument("--rows", type=generate.rows, default=ROWS, help="requests in the trace (default: %(default)s)")
     simulate.grid_arguments(parser)
     advise.limit(parser)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Run all stages. Print the advice in one line, and the path of the page."""
     settings, folder = simulate.grid_of(args), documents(args.out)
-    with alone(folder), session_of(args, args.journal) as spark:
+    with alone(folder):
         options = {"rows": args.rows, "max_lateness_ms": args.max_lateness_ms}
         print(run_all(spark, args.journal, args.out, folder, settings=settings, **options))
     print(f"The report: {folder / PAGE}")
@@ -66,7 +65,7 @@ def run_all(
     out: str,
     folder: Path,
     *,
-    rows: int | None = None,
+    rows: int = ROWS,
     settings: Sequence[Setting] = (),
     max_lateness_ms: float | None = None,
 ) -> str:
@@ -74,7 +73,7 @@ def run_all(
 
     Args:
         folder: for documents.
-        rows: requests in the trace (default: as many as show a steady state, from 20,000 to 100,000).
+        rows: requests in the trace (default: 100,000).
         settings: to simulate (default: those of simulate.grid()).
         max_lateness_ms: 99 % of expirations must be at most this late (default: 20 in the advice, 100 in promises).
 
@@ -95,7 +94,7 @@ def run_all(
         print(f"A first page, without a model and advice: {page}", flush=True)
     workloads = _timed("fit", lambda: fit(spark, out))
     write(folder / MODEL, to_json(workloads))
-    requests = generate.trace(spark.range(rows or enough(workloads)), workloads)
+    requests = generate.trace(spark.range(rows), workloads)
     _timed("generate", lambda: requests.write.mode("overwrite").parquet(f"{out}/trace"))
     _timed("simulate", lambda: simulate.simulate(spark, f"{out}/trace", out, settings))
     late: dict[str, Any] = {} if max_lateness_ms is None else {"max_lateness_ms": max_lateness_ms}

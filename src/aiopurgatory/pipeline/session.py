@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -31,29 +32,8 @@ from .failures import plain_errors
 
 R = TypeVar("R")
 
-#: Set in every session, on any engine.
-SQL: Final = {
-    "spark.sql.session.timeZone": "UTC",
-    # Over a long CASE of reasons, it takes minutes to plan.
-    "spark.sql.constraintPropagation.enabled": "false",
-    # By default, the last stage of a sum runs on one core.
-    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
-    # By default, 4,000 files are listed by 4,000 tasks.
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
-    # By default, a task reads 32 small files at most.
-    "spark.sql.files.openCostInBytes": "262144",
-    "spark.sql.parquet.compression.codec": "lz4_raw",
-    "spark.sql.pyspark.jvmStacktrace.enabled": "true",
-    # By default, the code of a hundred stages: a report has more, and the next one would compile them anew.
-    "spark.sql.codegen.cache.maxEntries": "1000",
-}
-_HERE: Final = {
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
+#: Spark's settings in every session on any engine, and those with a local master.
+SQL, _HERE = tomllib.loads((Path(__file__).parent / "session.toml").read_text(encoding="utf-8")).values()
 #: Seconds to wait for a connection to a master.
 _PATIENCE: Final = 5.0
 _CONNECT_PORT: Final = 15002
@@ -91,11 +71,11 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def session_of(args: argparse.Namespace, journal: str = "") -> AbstractContextManager[SparkSession]:
-    """Return session() with the options of the command line. It reads the *journal*, if one is named."""
+def session_of(args: argparse.Namespace) -> AbstractContextManager[SparkSession]:
+    """Return session() with the options of the command line."""
     size = 0
-    with suppress(OSError):  # the size only chooses the compiler: what cannot be seen is small
-        size = sum(path.stat().st_size for path in Path(journal).rglob("*.parquet")) if journal else 0
+    with suppress(AttributeError, OSError):  # the size only chooses the compiler: without a journal here, it is small
+        size = sum(path.stat().st_size for path in Path(args.journal).rglob("*.parquet"))
     return session(args.master, memory=args.memory, settings=dict(args.conf), large=size > _LARGE)
 
 
@@ -151,9 +131,8 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
         **(_HERE if local else {}),
         **settings,
     }
-    options = [f"-Xmx{memory}", *(java.LARGE if large else java.SMALL)]
     with _environment(_for_java(local)):
-        jvm = java.start(known, options, os.environ)
+        jvm = java.start(known, memory, os.environ, large=large)
         with _ended_by_signals(jvm.process.kill) as watch:
             os.environ.update(jvm.gateway)
             with _made(known, send=not local) as spark:

@@ -26,7 +26,6 @@ from aiopurgatory.replay.replay import replay
 from aiopurgatory.replay.settings import Setting
 
 from .generate import SCHEMA as TRACE
-from .session import session_of
 
 TICKS: Final = (1.0, 10.0)
 WHEEL_SIZES: Final = (20, 64)
@@ -73,14 +72,13 @@ def grid_of(args: argparse.Namespace) -> list[Setting]:
     return grid(args.ticks, args.wheel_sizes, args.purge_intervals)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Simulate, and print where the results are.
 
     Raises: PurgatoryError: a setting is refused, or the trace is not valid.
     """
     settings = grid_of(args)
-    with session_of(args) as spark:
-        simulate(spark, args.trace, args.out, settings)
+    simulate(spark, args.trace, args.out, settings)
     print(f"{len(settings)} settings: {args.out}/simulations")
 
 

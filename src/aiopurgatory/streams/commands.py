@@ -10,8 +10,7 @@ from typing import Any, final
 
 from redis import exceptions
 
-from ..bus.redis_server import HELLO, RedisServer, ReplicaError, is_mistake, require_master
-from ..bus.redis_wire import Command, Wire
+from ..bus.redis_server import HELLO, Command, RedisServer, ReplicaError, Wire, is_mistake, require_master
 from .event import StoreDownError
 
 #: The life of the server's data, and the answer of a command.

@@ -16,7 +16,7 @@ except ImportError as exc:
 from ..arguments import require_int
 from ..bus.addresses import HostNames, NamesLoop
 from ..bus.postgres import PostgresBus, PostgresEngine
-from ..cancellations import cancellations
+from ..clock import cancellations
 from ..errors import PurgatoryError
 from .event import StoreDownError, require_name
 from .log import EventLog, LogOptions

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from ..cancellations import cancellations
+from ..clock import cancellations
 from ..errors import PurgatoryError
 from .event import StoreDownError, StoreError
 

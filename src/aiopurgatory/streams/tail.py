@@ -225,7 +225,7 @@ class Tail:
         self.last, self._id = state.last, state.id_of(state.last)
 
     def next_change(self) -> asyncio.Future[None]:
-        """Return a future that is done when the turn changes. Many may await it: shield it."""
+        """Return a future that is done when the turn changes. Many may wait for it: none may cancel it."""
         if self._next is None:
             self._next = self._loop.create_future()
         return self._next

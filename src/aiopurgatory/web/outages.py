@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, final
 
-from ..cancellations import cancellations
+from ..clock import cancellations
 from ..errors import GoneError, NotFoundError
 from .answer import ReadFailedError
 

@@ -7,8 +7,7 @@ from abc import ABC, abstractmethod
 from math import ceil
 from typing import Any, Final, Generic, final
 
-from ..cancellations import cancellations
-from ..clock import running_loop
+from ..clock import cancellations, running_loop
 from .answer import NO_BODY, REFUSALS, Answer
 from .desk import Desk
 from .policy import Policy
@@ -59,6 +58,11 @@ class Place:
         return self._poll
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether the poll was cancelled: its client has disconnected, or by its key."""
+        return self._poll is not None and self._poll.cancelled()
+
+    @property
     def is_deserted(self) -> bool:
         """Whether the client has disconnected."""
         return self._poll is not None and self._poll.left
@@ -84,9 +88,9 @@ async def answer_poll(content: Content[K], request: PollRequest[K]) -> Answer:
         answer = await answering
     except asyncio.CancelledError as exc:
         is_stopping = exc.args == SERVER_STOPS
-        if not is_stopping and (not place.is_deserted or cancellations() > before):
+        if not is_stopping and (not place.is_cancelled or cancellations() > before):
             raise
-        return desk.unanswered(not is_stopping)
+        return desk.unanswered(not is_stopping and place.is_deserted)
     except REFUSALS as exc:
         return desk.refuse(exc)
     finally:

@@ -1,4 +1,4 @@
-"""Long polls from real Chromium: the client of docs/proxies.md, and the page's claims about browsers."""
+"""Long polls from real Chromium: poll.js, and the claims of docs/proxies.md about browsers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ START = """
 
 
 class Browser:
-    """A page of the app, or one of ELSEWHERE, in which poll() of docs/proxies.md runs."""
+    """A page of the app, or one of ELSEWHERE, in which poll() runs."""
 
     def __init__(self, driver: webdriver.Chrome, served: Served, elsewhere: bool = False) -> None:
         self.driver, self.served = driver, served
