@@ -25,6 +25,7 @@ CORE = GROUND | TIMER | {"core"}
 FACE = CORE | {
     "clock_task",
     "compiled",
+    "_conditions",
     "conditions",
     "following",
     "handover",
@@ -39,6 +40,7 @@ LAYERS = {
     "core": CORE,
     "clock_task": FACE,
     "compiled": FACE,
+    "_conditions": FACE,
     "conditions": FACE,
     "following": FACE,
     "handover": FACE,

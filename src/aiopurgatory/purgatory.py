@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from weakref import WeakSet
 
+from ._conditions import ConditionWait
 from .arguments import (
     Items,
     require_function,
@@ -25,7 +26,7 @@ from .arguments import (
 )
 from .clock import Clock, LoopClock, running_loop
 from .clock_task import ClockTask
-from .conditions import ConditionWait, at_deadline, is_awaitable, is_found
+from .conditions import at_deadline, is_awaitable, is_found
 from .core.core import CLOSED, FORKED, Core
 from .core.entry_points import EntryPoints, core_of
 from .core.nanoseconds import NS, timeout_seconds
@@ -317,7 +318,7 @@ class Purgatory(EntryPoints, Starting):
             if is_found(value, on_undelivered is not None):
                 return value
             return at_deadline(default, f"false, and there was no time to wait: {timeout} s", value, pauses)
-        op: ConditionWait[Any] = ConditionWait(self._core, condition, timeout, on_undelivered)
+        op = ConditionWait(self._core, condition, timeout, on_undelivered)
         if pauses is not None:
             op.begin_reads()
         try:

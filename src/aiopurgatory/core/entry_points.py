@@ -88,7 +88,10 @@ class EntryPoints:
 
         If this raises, *op* may be watched later.
 
-        Args: as for watch().
+        Args:
+            op: a DelayedOperation that was not watched before.
+            keys: an iterable of at least one hashable, as for watch().
+            timeout: seconds or None, as for watch().
 
         Returns: a bool: True iff this call ended it.
 
