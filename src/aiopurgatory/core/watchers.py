@@ -176,8 +176,8 @@ def oldest(entry: object, most: int) -> list[Operation]:
 
 def checked_keys(keys: Any) -> tuple[Hashable, ...]:
     """Return *keys* as a tuple of distinct hashables; *keys* itself if it is one."""
-    if isinstance(keys, tuple):
-        found = keys
+    if isinstance(keys, (list, tuple)):
+        found = tuple(keys)
     elif isinstance(keys, (str, bytes, bytearray)):
         raise TypeError(f"keys must be an iterable of keys, got the single {type(keys).__name__} {keys!r}; pass [key]")
     elif not hasattr(keys, "__iter__"):
