@@ -12,7 +12,7 @@ from private_servers import Server
 
 from aiopurgatory import Purgatory
 
-from .limited import CALM, WAITS, waits_of
+from .limited import WAITS, waits_of
 from .servers import bus_on
 from .waits import until
 
@@ -36,7 +36,7 @@ async def test_publish_limit_wakes_so_many_in_each_of_two_processes(server: Serv
             await asyncio.sleep(0.01)
 
     try:
-        async with Purgatory() as purgatory, bus_on(server.url(), [purgatory], **CALM) as bus:
+        async with Purgatory() as purgatory, bus_on(server.url(), [purgatory]) as bus:
             waits = waits_of(purgatory, file)
             assert await ended() == 0
             file.touch()
