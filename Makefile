@@ -1,5 +1,6 @@
 # Every target sets up what it needs. Requirements: make and Python 3.11 or newer. A C compiler makes it faster.
 PYTHON ?= python3
+VERSIONS := 3.11 3.12 3.13 3.14
 VENV ?= .venv
 BUILD ?= build
 BIN := $(VENV)/bin
@@ -17,21 +18,23 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo pipeline test test-all test-interpreted test-compiled test-attacks test-chaos test-broker test-examples \
-	test-servers test-protocols test-spark test-sail test-pipeline check docs wheels programs bench clean
+	test-servers test-protocols test-spark test-sail test-pipeline test-core test-newer check types docs wheels programs bench clean
 
 help:  ## show this list of targets
 	@awk -F':.*## ' '/^[a-z%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY)  ## create the virtual environment .venv with the interpreted library
+setup: $(READY)  ## create the virtual environment .venv with the interpreted library: 1 to 4 minutes
+	@echo "$(VENV) has the library, interpreted. Next: make demo (see it at work for 30 s), or . $(BIN)/activate"
+	@echo "To change it: docs/developing.md, make check, make test (8 minutes). All commands: make"
 
-demo: $(READY) $(FASTEST_READY)  ## run a real server with 2,000 concurrent long polls: about 30 s
-	@$(FASTEST) $(BIN)/python examples/demo.py
+demo: $(READY)  ## run a real server with 2,000 concurrent long polls, interpreted: 30 s
+	@$(BIN)/python examples/demo.py
 
 # Two of them need one of these programs. They are not .PHONY: make looks for no pattern rule for those.
 demo-workers demo-streams: PROGRAMS := initdb redis-server
 demo-workers demo-streams: PACKAGES := postgresql redis-server
 demo-workers demo-streams: programs
-demo-%: $(READY) $(FASTEST_READY)  ## run another demo for 40 s: demo-workers, demo-streams (a worker and the server are killed) or demo-broker
+demo-%: $(READY) $(FASTEST_READY)  ## compile, and run another demo for 40 s: demo-workers, demo-streams (a worker and the server are killed) or demo-broker
 	@$(FASTEST) $(BIN)/python examples/demo_$*.py $(ARGS)
 
 PIPELINE := $(BUILD)/pipeline
@@ -144,10 +147,13 @@ test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, a
 
 test-protocols: PROGRAMS := redis-server
 test-protocols: PACKAGES := redis-server
-test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols with their real clients: 6 minutes
+test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols with their real clients: 7 minutes
 	$(VENV)-protocols/bin/pytest --timeout 300 tests/protocols $(ARGS)
 
-$(VENV)-servers/.ready $(VENV)-arq/.ready $(VENV)-sail/.ready $(VENV)-protocols/.ready: $(VENV)-%/.ready: pyproject.toml
+test-core: $(VENV)-wheel-test/.ready  ## test the core without any extra, as on a Python that is too new for them: 2 minutes
+	$(VENV)-wheel-test/bin/pytest tests/timer tests/core tests/model tests/operations $(ARGS)
+
+$(VENV)-servers/.ready $(VENV)-arq/.ready $(VENV)-sail/.ready $(VENV)-protocols/.ready $(VENV)-wheel-test/.ready: $(VENV)-%/.ready: pyproject.toml
 	@echo "Setting up $(@D) ..."
 	@$(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
@@ -155,11 +161,15 @@ $(VENV)-servers/.ready $(VENV)-arq/.ready $(VENV)-sail/.ready $(VENV)-protocols/
 	@touch $@
 
 test-all: test  ## run the suite on every installed Python from 3.11 to 3.14
-	@for version in 3.11 3.12 3.13 3.14; do \
+	@for version in $(VERSIONS); do \
 	  if python$$version -c '' 2>/dev/null; then \
 	    $(MAKE) test-interpreted test-compiled PYTHON=python$$version VENV=.venv-$$version BUILD=build/$$version || exit 1; \
 	  else echo "Python $$version not found, not tested."; fi; \
 	done
+
+# TARGETS="test-attacks test-chaos" runs these there, and PYTHONS="3.14" on one Python. .ci/newer.sh has the rest.
+test-newer:  ## run the suite on newer Pythons, Redis, Valkey and PostgreSQL, in a chroot (Debian, as root): an hour
+	@.ci/newer.sh
 
 check: $(READY)  ## run ruff, mypy --strict and basedpyright, over the Python of the pages, too, and validate the workflows
 	$(BIN)/ruff format --check .
@@ -169,6 +179,9 @@ check: $(READY)  ## run ruff, mypy --strict and basedpyright, over the Python of
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 	$(BIN)/python -m tests.check_pages
+
+types: $(READY)  ## check the types for every supported Python: 4 minutes
+	@for version in $(VERSIONS); do echo "mypy for Python $$version" && $(BIN)/mypy --python-version $$version || exit 1; done
 
 docs: $(READY)  ## build the documentation: open build/docs/index.html. Its pages load nothing from other sites
 	@$(BIN)/zensical build --config-file .zensical.toml --clean --strict
@@ -187,18 +200,22 @@ bench: $(READY) $(FASTEST_BENCH_READY)  ## measure all designs side by side: hal
 clean:  ## remove everything built or installed here
 	rm -rf .venv .venv-* build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
+# What pip does, in a few lines; all it says is in pip.log.
+PROGRESS := /^(Collecting|Processing)/ && ++n % 25 == 0 {print "  found " n " packages"} \
+  /^Building wheels/ {print "  installing: half of the time, most of it for PySpark"} /^failed/ {exit 1} {fflush()}
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) must be Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Setting up $(VENV) ..."
+	@echo "Setting up $(VENV): about 175 packages, 1 to 4 minutes ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@{ PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --editable . --group dev 2>&1 \
+	  || echo failed; } | tee $(VENV)/pip.log | awk '$(PROGRESS)' || { cat $(VENV)/pip.log; exit 1; }
 	@rm -f $(COMPILED)/.ready $(PEERS)/.ready  # they may be for another Python
 	@touch $@
 
 # Built from an sdist: a *.so left among the sources would take precedence over an edited .py.
 $(COMPILED)/.ready: $(READY) pyproject.toml hatch_build.py $(shell find src -name '*.py')
-	@echo "Compiling ..."
+	@echo "Compiling the library, after each change of it: 1 to 3 minutes ..."
 	@rm -rf $(COMPILED) $(BUILD)/dist
 	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m build --outdir $(BUILD)/dist . > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) $(BUILD)/dist/*.whl

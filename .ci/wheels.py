@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -26,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 CIBUILDWHEEL = PROJECT["tool"]["cibuildwheel"]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+#: The README's first program, and what it prints.
+FIRST_PROGRAM = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 #: Lines of a failed command's output that are shown.
 TAIL = 40
 CHECK_FORM = """
@@ -91,11 +94,12 @@ class Release:
         return path
 
     def install(self, version: str, python: str, path: Path, what: str) -> str:
-        """Install *path* into a clean virtual environment, and check its form. Returns: the Python there."""
+        """Install *path* into an empty virtual environment, run the README's program. Returns: the Python there."""
         with Step(f"Python {version}: {what} installed"):
             installed = venv(python, self.folder / f"{version}-{path.name}", str(path))
             run(installed, "-m", "pip", "check")
             run(installed, "-c", CHECK_FORM.format(compiled=path.suffix == ".whl" and not is_pure(path)))
+            run_first_program(installed)
         return installed
 
     def test(self, version: str, installed: str, path: Path, what: str) -> None:
@@ -172,6 +176,16 @@ def venv(python: str, folder: Path, *packages: str) -> str:
     inside = str(folder / "bin" / "python")
     run(inside, "-m", "pip", "install", *QUIET, *packages)
     return inside
+
+
+def run_first_program(python: str) -> None:
+    """Run the README's first program as its reader does."""
+    found = FIRST_PROGRAM.search((ROOT / "README.md").read_text("utf-8"))
+    if found is None:
+        raise FailedError("README.md has no program that is followed by its output")
+    program, expected = found.groups()
+    if (out := run(python, "-c", program)) != expected:
+        raise FailedError(f"the README's first program printed\n{out}and not\n{expected}")
 
 
 def look_into(path: Path) -> None:

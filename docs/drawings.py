@@ -1,4 +1,7 @@
-"""Draws the pictures of docs/wheels.md, of a real timer, and of docs/which-wait.md: python docs/drawings.py [FOLDER]"""
+"""Draws the pictures of the README and of docs/, those of docs/wheels.md from a real timer.
+
+python docs/drawings.py [FOLDER]
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,18 @@ ASSETS = Path(__file__).parent / "assets"
 DEADLINES = (7, 45, 130, 135, 1500)
 TIMES = (0, 120, 130)
 RADIUS, HOLE, WIDTH, HEIGHT = 80.0, 45.0, 220, 230
+
+
+#: A page's own color, dark or light. As an image of its own, a drawing has no page around it, and asks the browser.
+ALONE = "svg:root{color:#1f2328}@media(prefers-color-scheme:dark){svg:root{color:#e6edf3}}"
+
+
+def svg(width: int, height: int, title: str, content: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img" '
+        'fill="currentColor" font-family="sans-serif" font-size="12" text-anchor="middle" style="max-width: 100%">'
+        f"<title>{title}</title><style>{ALONE}</style>{content}</svg>\n"
+    )
 
 
 def point(radius: float, share: float) -> str:
@@ -44,12 +59,7 @@ def drawing(timer: Timer) -> str:
             f'<path d="M{RADIUS} {RADIUS}L{point(HOLE, hand)}" stroke="currentColor" stroke-width="2"/>'
             f'<text x="{RADIUS}" y="-12">level {wheel.level}: {wheel.size} x {wheel.tick} ms</text></g>'
         )
-    width = WIDTH * len(timer.wheels)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT - 20}" width="{width}" role="img" '
-        f'fill="currentColor" font-family="sans-serif" font-size="12" text-anchor="middle" style="max-width: 100%">'
-        f"<title>The wheels at {timer.now} ms</title>{''.join(rings)}</svg>\n"
-    )
+    return svg(WIDTH * len(timer.wheels), HEIGHT - 20, f"The wheels at {timer.now} ms", "".join(rings))
 
 
 #: What happens, at which place of the line; and when the listener is away.
@@ -83,15 +93,52 @@ def state_or_events() -> str:
     )
     happened = dots(list(CHANGES.items()), 50, "#8b8d98")
     got = dots(STATE, 95, "#0072b2") + dots(EVENTS, 140, "#e5484d")
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 580 170" width="580" role="img" fill="currentColor" '
-        'font-family="sans-serif" font-size="12" text-anchor="middle" style="max-width: 100%">'
-        f"<title>After a pause, a listener of a state gets the newest one; of events, each</title>{away}{labels}"
-        f"{happened}{got}</svg>\n"
+    title = "After a pause, a listener of a state gets the newest one; of events, each"
+    return svg(580, 170, title, away + labels + happened + got)
+
+
+#: The boxes of the life of a request: their middle, width, color, and two lines.
+BOXES = [
+    (57, 110, 110, "#63656f", "a request", "with its keys"),
+    (240, 110, 140, "#63656f", "parked", "until its deadline"),
+    (532, 32, 182, "#0072b2", "completed", "gets the value"),
+    (532, 110, 182, "#b25f00", "expired", "DeadlineError, or default="),
+    (532, 188, 182, "#c8373c", "cancelled or failed", "leaves nothing behind"),
+]
+#: The ways between them, each with a label and its place.
+WAYS = [
+    ("M112 110H168", "not yet", 139, 103),
+    ("M57 88V32H439", "true at once", 180, 25),
+    ("M310 103H324V40H439", "a check: true", 383, 57),
+    ("M310 110H439", "its time is up", 380, 103),
+    ("M310 117H324V188H439", "its client leaves", 381, 181),
+    ("M265 132V168H215V134", "a check: not yet", 240, 185),
+]
+
+
+def life() -> str:
+    """The life of a request: parked, then completed, expired, cancelled or failed."""
+    boxes = "".join(
+        f'<rect x="{x - width / 2:g}" y="{y - 22}" width="{width}" height="44" rx="6" fill="{color}"/>'
+        f'<text x="{x}" y="{y - 4}" fill="#fff" font-weight="bold">{name}</text>'
+        f'<text x="{x}" y="{y + 13}" fill="#fff">{meaning}</text>'
+        for x, y, width, color, name, meaning in BOXES
     )
+    ways = "".join(
+        f'<path d="{path}" fill="none" stroke="currentColor" marker-end="url(#tip)"/>'
+        f'<text x="{x}" y="{y}">{label}</text>'
+        for path, label, x, y in WAYS
+    )
+    tip = (
+        '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+        '<path d="M0 0L8 4L0 8Z"/></marker>'
+    )
+    content = f'<g font-size="13">{tip}{ways}{boxes}</g>'
+    return svg(626, 220, "A request is parked until it is completed, expired, cancelled or failed", content)
 
 
 def main(folder: Path) -> None:
+    (folder / "life.svg").write_text(life())
     timer = Timer()
     for deadline in DEADLINES:
         timer.add(TimerTask(deadline))

@@ -20,7 +20,8 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from aiopurgatory.streams import EndedError, EventLog, MemoryLog
 from aiopurgatory.web import EventRoute
@@ -30,22 +31,31 @@ if "REDIS_URL" in os.environ:
     from aiopurgatory.streams.redis import RedisLog
 
     log = RedisLog(os.environ["REDIS_URL"], name="answers")
-app = FastAPI(lifespan=log.lifespan, routes=[Route("/answers/{answer}/events", EventRoute(log), methods=["GET"])])
+app = FastAPI(
+    lifespan=log.lifespan,
+    routes=[
+        Route("/answers/{answer}/events", EventRoute(log), methods=["GET"]),
+        Mount("/js", StaticFiles(packages=[("aiopurgatory.web", "js")])),  # has events.js
+    ],
+)
 tasks: set[asyncio.Task[None]] = set()  # asyncio itself keeps no reference to a task
 
 PAGE = """<!doctype html><title>Ask</title><link rel="icon" href="data:,">
 <form><input name="prompt" value="Why?" required> <button>Ask</button> <button type="button">Stop</button></form>
-<p id="text" style="white-space: pre-wrap"></p><p id="state"></p><script>
+<p id="text" style="white-space: pre-wrap"></p><p id="state"></p><script type="module">
+import { events } from "/js/events.js";
 const [form, text, state] = ["form", "#text", "#state"].map((name) => document.querySelector(name));
-let source;
-function follow() {  // the answer's id is in the page's address: so a reload, or another tab, follows it, too
-  source?.close();
+let following = new AbortController();
+async function follow() {  // the answer's id is in the page's address: so a reload, or another tab, follows it, too
+  following.abort();
+  following = new AbortController();
   text.textContent = state.textContent = ""; if (!location.hash) return;
-  source = new EventSource(`/answers/${location.hash.slice(1)}/events`);
-  source.addEventListener("token", (event) => { text.textContent += event.data; });
-  source.addEventListener("gone", () => { text.textContent = ""; });
-  source.addEventListener("end", (event) => { source.close(); state.textContent = event.data; });
-  source.onerror = () => { if (source.readyState === EventSource.CLOSED) setTimeout(follow, 3000); };
+  const url = `/answers/${location.hash.slice(1)}/events`;
+  for await (const { name, data } of events(url, { signal: following.signal })) {
+    if (name === "token") text.textContent += data;
+    else if (name === "gone") text.textContent = "";
+    else if (name === "end") state.textContent = data;
+  }
 }
 form.onsubmit = async (event) => {
   event.preventDefault();
@@ -53,7 +63,8 @@ form.onsubmit = async (event) => {
   location.hash = await asked.json();
 };
 form.querySelector("[type=button]").onclick = () => fetch(`/answers/${location.hash.slice(1)}`, { method: "DELETE" });
-onhashchange = follow; follow();
+onhashchange = onpageshow = () => follow().catch((error) => { state.textContent = error.message; });
+onpagehide = () => following.abort();  // else a page that is kept for the back button would follow on
 </script>"""
 
 

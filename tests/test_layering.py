@@ -19,7 +19,7 @@ from aiopurgatory.core import kit
 # The sources, whichever form is installed: a compiled wheel brings its .py files along.
 ROOT = Path(str(aiopurgatory.__file__)).parent
 
-GROUND = {"arguments", "cancellations", "clock", "errors", "lifecycle", "statistics"}
+GROUND = {"arguments", "clock", "errors", "lifecycle", "statistics"}
 TIMER = {"timer"}
 CORE = GROUND | TIMER | {"core"}
 FACE = CORE | {
@@ -83,8 +83,7 @@ ADAPTERS = {
     "web/aiohttp.py": {"aiohttp"},
     "bus/postgres.py": {"asyncpg"},
     "bus/redis.py": {"redis"},
-    "bus/redis_server.py": {"redis"},
-    "bus/redis_wire.py": {"hiredis", "redis"},
+    "bus/redis_server.py": {"hiredis", "redis"},
     "streams/postgres.py": {"asyncpg"},
     "streams/commands.py": {"redis"},
     "streams/redis.py": {"redis"},

@@ -82,11 +82,15 @@ def test_every_make_target_named_exists(path: Path) -> None:
 
 
 def test_every_python_is_tested_and_built(wheels: ModuleType) -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["cibuildwheel"]
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    project, settings = pyproject["project"], pyproject["tool"]["cibuildwheel"]
     built = [f"cp{version.replace('.', '')}-*" for version in wheels.VERSIONS]
     assert settings["build"].split() == [*built, "cp314t-*"]  # free-threaded, too
     versions = ", ".join(f'"{version}"' for version in wheels.VERSIONS)
     assert f"python: [{versions}]" in (ROOT / ".github/workflows/test.yml").read_text("utf-8")
+    assert f"VERSIONS := {' '.join(wheels.VERSIONS)}\n" in (ROOT / "Makefile").read_text("utf-8")
+    named = [name.rpartition(" ")[2] for name in project["classifiers"] if "Python :: 3." in name]
+    assert named == list(wheels.VERSIONS)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

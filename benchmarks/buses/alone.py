@@ -22,7 +22,7 @@ class Noting:
     def __init__(self) -> None:
         self.checked = asyncio.Event()
 
-    def notify(self, key: object) -> None:
+    def notify(self, key: object, limit: int | None = None) -> None:
         pass
 
     def notify_all(self) -> None:

@@ -10,7 +10,7 @@ middleware notes it. With the low-level `Server`: `on_subscriptions_listen=Liste
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import astuple
@@ -25,7 +25,7 @@ from mcp.server.mcpserver import Context
 from mcp.shared.subscriptions import event_matches
 from starlette.applications import Starlette
 
-from aiopurgatory.bus import Bus, Listeners
+from aiopurgatory.bus import Bus
 from aiopurgatory.bus.redis import RedisBus
 
 KINDS = {each.__name__: each for each in (sdk.ToolsListChanged, sdk.PromptsListChanged, sdk.ResourcesListChanged)}
@@ -40,10 +40,20 @@ async def note_filter(ctx: Any, call_next: Any) -> Any:
 
 
 class PurgatoryBus:
-    """A SubscriptionBus. After a gap, it announces all changes again that a listener may have missed."""
+    """A SubscriptionBus, and a target of *bus*. After a gap, it announces all changes again: some may be missed."""
 
-    def __init__(self, bus: Bus, listeners: Listeners) -> None:
-        self.bus, self._listeners = bus, listeners
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self._listeners: dict[Hashable, dict[object, Callable[[sdk.ServerEvent], None]]] = {}
+        bus.add(self)
+
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
+        for listener in list(self._listeners.get(key, {}).values()):
+            listener(event_of(key))
+
+    def notify_all(self) -> None:
+        for key in list(self._listeners):
+            self.notify(key)
 
     async def publish(self, event: sdk.ServerEvent) -> None:
         self.bus.publish((type(event).__name__, *astuple(event)))
@@ -56,7 +66,18 @@ class PurgatoryBus:
             (name,) for name, kind in KINDS.items() if event_matches(known, frozenset(), kind())
         ]
         keys += [("ResourceUpdated", uri) for uri in known.resource_subscriptions or ()]
-        return self._listeners.add(lambda key: listener(event_of(key)), keys) if keys else lambda: None
+        token = object()
+        for key in keys:
+            self._listeners.setdefault(key, {})[token] = listener
+
+        def forget() -> None:
+            for key in keys:
+                among = self._listeners.get(key, {})
+                among.pop(token, None)
+                if not among:
+                    self._listeners.pop(key, None)
+
+        return forget
 
 
 def event_of(key: Any) -> sdk.ServerEvent:
@@ -84,9 +105,7 @@ def app(subscriptions: PurgatoryBus) -> Starlette:
 
 
 def from_environment() -> Starlette:
-    listeners = Listeners()
-    bus = RedisBus(os.environ["REDIS_URL"], [listeners], name="aiopurgatory.mcp", replay=10_000)
-    return app(PurgatoryBus(bus, listeners))
+    return app(PurgatoryBus(RedisBus(os.environ["REDIS_URL"], [], name="aiopurgatory.mcp", replay=10_000)))
 
 
 async def main() -> None:

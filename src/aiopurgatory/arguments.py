@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from inspect import iscoroutinefunction
 from math import inf
 from types import CoroutineType
-from typing import Final
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
 
 #: Bytes of UTF-8 in a name. The pipeline quarantines a journal's rows of a purgatory with a longer or an empty one.
 LONGEST_NAME: Final = 255
+
+
+class NotStr(Protocol[T_co]):
+    """A list, tuple, set or dict, but not a str or bytes: ``"a".__contains__`` does not take every object."""
+
+    def __contains__(self, item: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[T_co]: ...
+
+
+#: An iterable. Type checkers refuse a str, whose letters would be the items.
+Items: TypeAlias = NotStr[T_co] | Iterator[T_co]
 
 
 def described(thing: object) -> str:
@@ -114,6 +127,13 @@ def require_function(parameter: str, function: object) -> None:
         function.close()  # else Python warns of it, too
         raise TypeError(f"{parameter} must be a function, got the coroutine of one call; pass the function")
     raise TypeError(f"{parameter} must be a function, got {described(function)}")
+
+
+def require_items(parameter: str, value: object, item: str) -> None:
+    """Raises: TypeError: *value* is a single str or bytes, or not iterable."""
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        got = described(value)
+        raise TypeError(f"{parameter} must be an iterable of {item}s, got {got}; pass [{got}]")
 
 
 def require_methods(parameter: str, value: object, names: Iterable[str], kind: str) -> None:

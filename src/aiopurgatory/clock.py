@@ -1,4 +1,4 @@
-"""Clocks tell the time and wake the clock task. Also: the event loop that runs here, or why none does."""
+"""Clocks tell the time and wake the clock task. Also: the loop that runs here, and how often its task was cancelled."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ def running_loop() -> asyncio.AbstractEventLoop:
             "no running event loop of asyncio: aiopurgatory needs asyncio or uvloop, and does not run on trio; with "
             "AnyIO, use its asyncio backend: anyio.run(main, backend='asyncio')"
         ) from None
+
+
+def cancellations() -> int:
+    """Return how often the running task was cancelled, to tell that from the end of a future that it awaits.
+
+    It may go on nevertheless, as in a shielded clean-up. So compare this with its result from before an await.
+
+    A function of its own: a frame that keeps its task, and is kept by that task's exception, is a cycle.
+    """
+    task = asyncio.current_task(running_loop())
+    return 0 if task is None else task.cancelling()
 
 
 class ClockHandle(Protocol):

@@ -62,7 +62,7 @@ class ConditionWait(StandingWait, DelayedOperation[R]):
     def __init__(
         self, core: Core, condition: Callable[[], Any], timeout: float | None, put_back: Callable[[Any], object] | None
     ) -> None:
-        super().__init__(core, timeout, True)  # a keyword would take a dict
+        super().__init__(core, timeout, True, put_back is not None)  # keywords would take a dict
         self._condition = condition
         self._put_back = put_back
         #: The result; at the deadline, the last data that counted as false.
@@ -142,7 +142,7 @@ class ConditionReads:
         self._condition = condition
         self._first = first
         self._hands_out = hands_out
-        #: What the last read returned; and the value that it found, until the task receives it.
+        #: The result of the last read; and the value that it found, until the task receives it.
         self.value: Any = None
         self.undelivered: Any = None
 

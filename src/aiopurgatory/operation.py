@@ -39,6 +39,13 @@ def wait(op: AwaitableOperation) -> Generator[Awaiter, None, Any]:
         del op, awaiter
 
 
+class LoopOf:
+    """The loop of an operation. Not a property, so that an operation may have a ``_loop`` of its own."""
+
+    def __get__(self, op: AwaitableOperation | None, kind: object) -> Any:
+        return self if op is None else op.get_loop()
+
+
 class DelayedOperation(AwaitableOperation, Generic[T]):
     """An operation that cannot finish yet. It ends exactly once: when its condition holds or its time is up.
 
@@ -54,6 +61,9 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
             def on_complete(self) -> list[bytes]:
                 return self.log.read()
 
+    Its class may leave out ``super().__init__(timeout)``, as a ``@dataclass(eq=False)`` does: then pass the timeout to
+    ``watch(op, keys, timeout=30.0)``. That is the quickest way, too.
+
     It follows asyncio's future protocol: ``asyncio.wait()``, ``wait_for()``, ``gather()``, ``shield()`` and
     ``as_completed()`` accept it directly.
 
@@ -68,7 +78,7 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
 
     Args:
         timeout: seconds from the moment it is watched. None, inf, or more than 146 years: no deadline. 0 or less: it
-            expires on a later loop iteration.
+            expires on a later loop iteration. Left out (default): ``watch()`` is given it.
 
     Raises:
         TypeError: timeout is not a number.
@@ -85,7 +95,7 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
 
     if TYPE_CHECKING:  # the same methods, with the type of the result
 
-        def __init__(self, timeout: float | None) -> None: ...
+        def __init__(self, timeout: float | None = ...) -> None: ...
 
         def try_complete(self) -> bool: ...
 
@@ -107,3 +117,6 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
 
     else:
         __await__ = wait
+        # asyncio.shield() reports a failure by these, from Python 3.14 on. Both yield to attributes of a subclass.
+        _loop = LoopOf()
+        _source_traceback = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from weakref import WeakSet
 
 from .arguments import (
+    Items,
     require_function,
     require_hashable,
     require_int,
@@ -198,7 +199,7 @@ class Purgatory(EntryPoints, Starting):
     async def wait_for(
         self,
         condition: Callable[[], Awaitable[R | None]],
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
@@ -210,7 +211,7 @@ class Purgatory(EntryPoints, Starting):
     async def wait_for(
         self,
         condition: Callable[[], Awaitable[R | None]],
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
@@ -223,7 +224,7 @@ class Purgatory(EntryPoints, Starting):
     async def wait_for(
         self,
         condition: Callable[[], R | None],
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
@@ -235,7 +236,7 @@ class Purgatory(EntryPoints, Starting):
     async def wait_for(
         self,
         condition: Callable[[], R | None],
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
@@ -247,7 +248,7 @@ class Purgatory(EntryPoints, Starting):
     async def wait_for(
         self,
         condition: Callable[[], Any],
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[Any], object] | None = None,
@@ -277,7 +278,7 @@ class Purgatory(EntryPoints, Starting):
 
         Args:
             condition: returns the value to wait for, or anything false: None, 0 or []. To wait for such a value, or for
-                an awaitable, return it in a tuple. Or pass *on_undelivered* for the former.
+                an awaitable, return it in a tuple. With *on_undelivered*, only None and False are false.
             keys: at least one hashable, as for watch().
             timeout: seconds, or None for no deadline. 0 or less: call *condition* once, and do not wait.
             on_undelivered: called with a value that a cancelled task did not receive, to put it back (default: None).
@@ -341,7 +342,7 @@ class Purgatory(EntryPoints, Starting):
     @overload
     def follow(
         self,
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         read: Callable[[S | None], Awaitable[tuple[S, R] | None]],
         since: S | None = None,
         *,
@@ -354,7 +355,7 @@ class Purgatory(EntryPoints, Starting):
     @overload
     def follow(
         self,
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         read: Callable[[S | None], Awaitable[tuple[S, R] | None]],
         since: S | None = None,
         *,
@@ -366,7 +367,7 @@ class Purgatory(EntryPoints, Starting):
 
     def follow(
         self,
-        keys: Iterable[Hashable],
+        keys: Items[Hashable],
         read: Callable[[Any], Awaitable[tuple[Any, Any] | None]],
         since: Any = None,
         *,
@@ -389,8 +390,8 @@ class Purgatory(EntryPoints, Starting):
         is an event: use ``EventLog.follow()``.
 
         It is a single operation, from the first value until the loop is left. It ends at once if the task is cancelled
-        or aclose() is called, and on the next loop iteration after a ``break``. close() and complete_for_key() end the
-        iteration; the latter after a last read. Both cancel_for_key() and fail_for_key() raise there. All but
+        or aclose() is called, and on the next loop iteration after a ``break``. close() ends the iteration, and
+        complete_for_key() does so after a last read. Both cancel_for_key() and fail_for_key() raise there. All but
         complete_for_key() cancel a read in progress.
 
         Args:

@@ -108,7 +108,7 @@ async def read_until(
     try:
         while True:
             if op.begin():
-                value = None
+                value, has_failed = None, False
                 try:
                     value = await read(op)
                     if pauses is not None:
@@ -122,7 +122,8 @@ async def read_until(
                             op.give_up()
                             op.fail(exc)
                             raise
-                op.end(value is not None)
+                    has_failed = True
+                op.end(value is not None, has_failed)
                 if value is not None:
                     take(op)  # raises if it has failed or was cancelled; result() would keep it in its frame
                     return value

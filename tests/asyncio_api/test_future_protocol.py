@@ -5,7 +5,9 @@ Most tests run on an asyncio.Future, too. They follow test_futures.py of CPython
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +72,42 @@ async def test_get_loop_ended_by_watch_is_the_running_one(purgatory: Purgatory) 
         assert future.done()
         assert future.get_loop() is asyncio.get_running_loop()
         assert await asyncio.wait_for(future, 0) == "result"
+
+
+def read_off_futures() -> set[str]:
+    """Return the private attributes that functions of asyncio read off any future, from their source."""
+    nodes = ast.walk(ast.parse(inspect.getsource(asyncio.tasks)))
+    loads = (node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load))
+    own = {"self", "outer", *vars(asyncio.tasks)}  # tasks, the future of gather(), modules
+    return {
+        node.attr
+        for node in loads
+        if isinstance(node.value, ast.Name) and node.value.id not in own and node.attr[0] == "_"
+    }
+
+
+@pytest.mark.parametrize("ending", [None, *ENDINGS])
+async def test_private_attributes_that_asyncio_reads_exist(
+    purgatory: Purgatory, kind: Kind, ending: str | None
+) -> None:
+    future = kind.new(purgatory)
+    if ending is not None:
+        ENDINGS[ending](kind, future)
+        seen_in(future)
+    names = read_off_futures()
+    assert names >= {"_make_cancelled_error", "_cancel_message"}  # read by every version
+    assert [name for name in names if not hasattr(future, name)] == []
+
+
+async def test_loop_of_a_subclass_is_its_own(purgatory: Purgatory) -> None:
+    class Looped(Op):
+        def __init__(self) -> None:
+            super().__init__(60.0)
+            self._loop = "of a string quartet"
+
+    op = purgatory.watch(Looped(), ["key"])
+    assert op._loop == "of a string quartet"
+    assert hasattr(Looped, "_loop")
 
 
 NEEDS_WATCH: dict[str, Callable[[Any], Any]] = {

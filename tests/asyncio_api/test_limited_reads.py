@@ -26,6 +26,7 @@ class Jobs:
         self.waiting: list[int] = []
         self.claims = 0
         self.chance = chance
+        self.put_back = self.waiting.append
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -39,7 +40,7 @@ class Jobs:
                 raise OSError("the database is away")
         except BaseException:
             if job is not None:
-                self.waiting.append(job)
+                self.put_back(job)
             raise
         return job
 
@@ -59,9 +60,10 @@ def workers(purgatory: Purgatory, jobs: Jobs, number: int, **options: Any) -> li
 
 
 async def parked(purgatory: Purgatory, jobs: Jobs, number: int, **options: Any) -> list[asyncio.Task[Any]]:
+    before = purgatory.num_delayed
     found = workers(purgatory, jobs, number, **options)
     await turns(10)
-    assert (purgatory.num_delayed, jobs.claims) == (number, number)
+    assert (purgatory.num_delayed - before, jobs.claims) == (number, number)
     jobs.claims = 0
     return found
 
@@ -99,6 +101,35 @@ async def test_read_that_finds_nothing_passes_its_call_on(purgatory: Purgatory) 
     assert jobs.claims == 1
     await turns(50)
     assert (jobs.claims, purgatory.num_delayed) == (5, 5)
+
+
+async def test_hand_out_that_finds_nothing_keeps_its_call(purgatory: Purgatory) -> None:
+    """Another was faster: the others would find nothing, either."""
+    jobs = Jobs()
+    await parked(purgatory, jobs, 5, on_undelivered=jobs.put_back)
+    purgatory.check_and_complete("jobs", limit=1)
+    await turns(50)
+    assert (jobs.claims, purgatory.num_delayed) == (1, 5)
+
+
+async def test_hand_out_whose_read_has_failed_passes_its_call_on(purgatory: Purgatory) -> None:
+    jobs = Jobs()
+
+    async def fail() -> None:
+        if jobs.waiting:
+            raise OSError
+
+    first = asyncio.create_task(
+        purgatory.wait_for(fail, ["jobs"], timeout=None, on_undelivered=jobs.put_back, retry_on=OSError)
+    )
+    await turns(10)
+    second = (await parked(purgatory, jobs, 1, on_undelivered=jobs.put_back))[0]
+    jobs.waiting.append(7)
+    purgatory.check_and_complete("jobs", limit=1)
+    await turns(20)
+    assert (first.done(), second.result()) == (False, 7)
+    first.cancel()
+    await turns(10)
 
 
 async def test_call_that_nobody_uses_costs_little_for_each_that_reads(purgatory: Purgatory) -> None:
@@ -186,12 +217,23 @@ async def test_streams_do_not_count(purgatory: Purgatory) -> None:
 # the model: jobs, each with a check of limit 1; reads fail, and workers are cancelled, at random
 
 
-async def is_job_left(seed: int) -> bool:
-    """Returns: whether a job waits while a worker sleeps."""
+async def is_job_left(seed: int, hands_out: bool = False) -> bool:
+    """Args: hands_out: what a worker did not get is put back with a check. Returns: whether a job waits while a worker
+    sleeps.
+    """
     chance = random.Random(seed)
     jobs = Jobs(chance)
+    options: dict[str, Any] = {}
     async with Purgatory() as purgatory:
-        tasks = workers(purgatory, jobs, 12)
+        if hands_out:
+            put = jobs.put_back
+
+            def put_back(job: int) -> None:
+                put(job)
+                purgatory.notify("jobs", limit=1)
+
+            jobs.put_back = options["on_undelivered"] = put_back
+        tasks = workers(purgatory, jobs, 12, **options)
         await turns(20)
         for job in range(1, chance.randrange(2, 9)):
             jobs.waiting.append(job)
@@ -199,7 +241,7 @@ async def is_job_left(seed: int) -> bool:
             for _ in range(chance.randrange(3)):
                 chance.choice(tasks).cancel()
             if chance.random() < 0.3:
-                tasks += workers(purgatory, jobs, 1)
+                tasks += workers(purgatory, jobs, 1, **options)
             await turns(chance.randrange(4))
         await turns(400)
         check_invariants(purgatory)
@@ -210,9 +252,10 @@ async def is_job_left(seed: int) -> bool:
     return is_left
 
 
+@pytest.mark.parametrize("hands_out", [False, True])
 @pytest.mark.parametrize("part", range(10))
-async def test_no_call_is_lost(part: int) -> None:
-    assert [seed for seed in range(part * 40, part * 40 + 40) if await is_job_left(seed)] == []
+async def test_no_call_is_lost(part: int, hands_out: bool) -> None:
+    assert [seed for seed in range(part * 40, part * 40 + 40) if await is_job_left(seed, hands_out)] == []
 
 
 @pytest.mark.skipif(COMPILED, reason="compiled functions cannot be replaced")
@@ -220,3 +263,4 @@ async def test_model_finds_calls_that_are_lost(monkeypatch: pytest.MonkeyPatch) 
     """The control."""
     monkeypatch.setattr(standing, "call_next", lambda passed: None)
     assert len([seed for seed in range(40) if await is_job_left(seed)]) > 5
+    assert len([seed for seed in range(40) if await is_job_left(seed, True)]) > 5

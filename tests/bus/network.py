@@ -18,7 +18,10 @@ KEYS: list[Hashable] = ["a", "b", ("c", 1), ("c", 2)]
 
 
 class Member:
-    """A process: its rules, and for each key the version that its waiters saw when they were last checked."""
+    """A process: its rules, and for each key the version that its waiters saw when they were last checked.
+
+    A check with a limit wakes so many waiters, of which each takes one version.
+    """
 
     def __init__(self, network: Network, kind: type[Rules], name: str, max_outbox: int) -> None:
         self.network = network
@@ -33,8 +36,10 @@ class Member:
         self.is_sending = False
         self.is_acknowledged = False
 
-    def check(self, keys: Iterable[Hashable]) -> None:
-        self.seen.update((key, self.network.versions[key]) for key in keys)
+    def check(self, keys: Iterable[Hashable], limit: int | None) -> None:
+        versions = self.network.versions
+        for key in keys:
+            self.seen[key] = versions[key] if limit is None else min(versions[key], self.seen[key] + limit)
 
     def check_all(self) -> None:
         self.seen.update(self.network.versions)
@@ -126,7 +131,8 @@ class Network:
         if random.random() < 0.2:
             key = random.choice(KEYS)
             self.versions[key] += 1
-            member.rules.publish(key, encode(key), self.now)
+            limit = 1 if self.versions[key] % 8 else None
+            member.rules.publish(key, encode(key), self.now, limit)
         if random.random() < 0.02:
             self.fault(member)
 

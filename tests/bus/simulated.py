@@ -182,7 +182,7 @@ class Process:
         self.bus = ServerBus(Engine(network), [self], heartbeat=heartbeat, timeout=timeout)
         self.checks: list[tuple[Hashable, float]] = []
 
-    def notify(self, key: Hashable) -> None:
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
         self.checks.append((key, self.loop.time()))
 
     def notify_all(self) -> None:

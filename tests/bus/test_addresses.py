@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given, settings
@@ -91,7 +92,8 @@ def test_parse_what_is_ambiguous_is_refused_unseen(url: str) -> None:
         ("redis://:a:b@host", "host", ["host"]),
         ("redis://a@host:/0", "host:/0", ["host"]),
         ("redis://[::1]:6379", "[::1]:6379", ["::1"]),
-        ("redis://a:1,b,[::1]:2/db?user=x&password=y", "a:1,b,[::1]:2/db", ["a", "b", "::1"]),
+        ("redis://[::1]:2,a:1,b/db?user=x&password=y", "[::1]:2,a:1,b/db", ["::1", "a", "b"]),
+        ("redis://[::1]:2,[::2]", "[::1]:2,[::2]", ["::1", "::2"]),
         ("redis://%2Frun%2Fpostgresql/db", "%2Frun%2Fpostgresql/db", ["/run/postgresql"]),
         ("redis:///db?host=/run", "the default host/db", []),
         ("REDIS://", "the default host", []),
@@ -102,6 +104,18 @@ def test_parse_what_is_ambiguous_is_refused_unseen(url: str) -> None:
 def test_parse_valid_url_shows_where(url: str, where: str, hosts: list[str]) -> None:
     address = parse(url, "url", "", ["redis", "unix"])
     assert (address.where, list(address.hosts)) == (where, hosts)
+
+
+def test_parse_ipv6_after_a_name_is_taken_or_names_the_rule() -> None:
+    url = "redis://user:secret@a:1,[::1]:2"
+    try:
+        urlsplit(url)
+    except ValueError:  # from Python 3.13.2 on
+        with pytest.raises(ValueError, match="url must have an IPv6 address as its first host") as caught:
+            parse(url, "url", "", ["redis"])
+        assert "secret" not in str(caught.value)
+    else:
+        assert parse(url, "url", "", ["redis"]).hosts == ("a", "::1")
 
 
 def test_bus_on_options_of_no_kind_are_refused() -> None:

@@ -221,7 +221,7 @@ async def test_start_three_at_once_return_when_up(server: MemoryServer) -> None:
     await bus.aclose()
 
 
-async def test_start_first_one_cancelled_ends_the_others() -> None:
+async def test_start_first_one_cancelled_ends_the_others(reported: list[dict[str, Any]]) -> None:
     bus = ServerBus(Silent(), [], timeout=30.0)
     first, second = (asyncio.create_task(bus.start()) for _ in range(2))
     await asyncio.sleep(0.01)
@@ -229,6 +229,8 @@ async def test_start_first_one_cancelled_ends_the_others() -> None:
     await asyncio.wait([first, second], timeout=5.0)
     assert first.cancelled()
     assert isinstance(second.exception(), BusClosedError)
+    await asyncio.sleep(0)
+    assert reported == []
 
 
 async def test_start_second_one_cancelled_harms_nobody(server: MemoryServer) -> None:

@@ -6,9 +6,6 @@ import asyncio
 from collections.abc import Hashable
 from typing import Any
 
-import pytest
-
-from aiopurgatory.bus import Listeners
 from aiopurgatory.bus.server import ServerBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.testing.bus import MemoryEngine
@@ -24,7 +21,7 @@ class Seeing(Recorder):
         self.requests = requests
         self.seen = list[object]()
 
-    def notify(self, key: Hashable) -> None:
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
         super().notify(key)
         self.seen.append(self.requests.session.get())
 
@@ -56,34 +53,3 @@ async def test_targets_see_no_session_of_the_request_that_started_the_bus(reques
         await until(lambda: target.everything == 2)
     await bus.aclose()
     assert set(target.seen) == {None}
-
-
-async def test_listeners_see_no_session_of_another_publisher(requests: Any) -> None:
-    listeners, seen = Listeners(), list[object]()
-    listeners.add(lambda key: seen.append(requests.session.get()), ["a", "b"])
-
-    async def publish() -> None:
-        listeners.notify("a")
-
-    await requests.handle(publish)
-    listeners.notify("b")
-    await until(lambda: len(seen) == 2)
-    assert seen == [None, None]
-
-
-@pytest.mark.parametrize("budget", [1e-6])
-async def test_busy_listeners_do_not_keep_a_session(requests: Any, budget: float) -> None:
-    listeners = Listeners(turn_budget=budget)
-
-    def again(key: Hashable) -> None:
-        listeners.notify(key)
-
-    remove = listeners.add(again, ["a", "b"])
-
-    async def publish() -> None:
-        listeners.notify("a")
-
-    session = await requests.handle(publish)
-    await asyncio.sleep(0.01)
-    assert requests.are_over(session)
-    remove()

@@ -92,7 +92,15 @@ def make_bus(request: pytest.FixtureRequest) -> Iterator[Maker]:
 def test_hear_data_checks_no_key_and_is_no_gap(replays: bool) -> None:
     checked: list[object] = []
     told: list[str] = []
-    rules = Rules("me", checked.extend, lambda: checked.append("*"), 1.0, 1.0, replays=replays, tell=told.append)
+    rules = Rules(
+        "me",
+        lambda keys, _: checked.extend(keys),
+        lambda: checked.append("*"),
+        1.0,
+        1.0,
+        replays=replays,
+        tell=told.append,
+    )
     rules.confirmed(0.0)
     for message in (FORGED, "#", "#other text", "#events [\n*"):
         rules.hear(message, 0.0)
@@ -104,7 +112,7 @@ def test_hear_data_checks_no_key_and_is_no_gap(replays: bool) -> None:
 def test_hear_data_among_keys_is_malformed(message: str) -> None:
     checked: list[object] = []
     told: list[str] = []
-    rules = Rules("other", checked.extend, lambda: None, 1.0, 1.0, tell=told.append)
+    rules = Rules("other", lambda keys, _: checked.extend(keys), lambda: None, 1.0, 1.0, tell=told.append)
     rules.hear(message, 0.0)
     assert (checked, told, rules.malformed) == (["key"], [], 1)
 

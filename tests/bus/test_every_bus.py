@@ -65,6 +65,36 @@ async def test_start_again_after_close_works(make_bus: Maker) -> None:
     assert bus.statistics().published == 1
 
 
+async def test_publish_limit_wakes_so_many_in_each(make_bus: Maker) -> None:
+    jobs: list[int] = []
+    there = Recorder()
+    async with Purgatory("a") as one, Purgatory("b") as other, make_bus([one, there]) as bus, make_bus([other, there]):
+        waits = {
+            each: [asyncio.create_task(each.wait_for(lambda: len(jobs), ["jobs"], timeout=30.0)) for _ in range(9)]
+            for each in (one, other)
+        }
+        await until(lambda: one.num_delayed == other.num_delayed == 9)
+        jobs.append(1)
+        for limit in (1, 2, 1):
+            bus.publish("jobs", limit)
+        await until(lambda: other.num_delayed <= 5)
+        await asyncio.sleep(0.02)
+        assert [[wait.done() for wait in each] for each in waits.values()] == [[True] * 4 + [False] * 5] * 2
+        assert there.limits[:3] == [1, 2, 1]
+        bus.publish("jobs")
+        bus.publish("jobs", 1)
+        await asyncio.gather(*waits[one], *waits[other])
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 1.0, "1"])
+async def test_publish_bad_limit_changes_nothing(make_bus: Maker, limit: Any) -> None:
+    here = Recorder()
+    async with make_bus([here]) as bus:
+        with pytest.raises((TypeError, ValueError), match="limit must be an int >= 1"):
+            bus.publish("key", limit)
+        assert (here.keys, bus.statistics().outbox, bus.statistics().published) == ([], 0, 0)
+
+
 @pytest.mark.parametrize("key", [["list"], object(), ("a", {})])
 async def test_publish_bad_key_changes_nothing(make_bus: Maker, key: Any) -> None:
     here = Recorder()
@@ -166,7 +196,7 @@ def test_loop_ending_closes_the_bus(make_bus: Maker) -> None:
 
 
 class Bad:
-    def notify(self, key: Hashable) -> None:
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
         raise ZeroDivisionError
 
     def notify_all(self) -> None:

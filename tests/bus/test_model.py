@@ -47,9 +47,17 @@ class ForgetsAtBreak(Outbox):
 class SendsOnce(Outbox):
     """Without the second half of R2: a key in flight is not sent again."""
 
-    def put(self, key: Hashable, line: str, now: float) -> None:
+    def put(self, key: Hashable, line: str, now: float, limit: float = inf) -> None:
         if key not in self._in_flight:
-            super().put(key, line, now)
+            super().put(key, line, now, limit)
+
+
+class MergesLimits(Outbox):
+    """Without the sum of R5: a publish with a limit counts for all that wait to be sent."""
+
+    def put(self, key: Hashable, line: str, now: float, limit: float = inf) -> None:
+        if key not in self._waiting or limit == inf:
+            super().put(key, line, now, limit)
 
 
 class Ping(Echo):
@@ -70,9 +78,9 @@ class NoTimeout(Echo):
 class DropsWhatIsTooMuch(Outbox):
     """Without R5."""
 
-    def put(self, key: Hashable, line: str, now: float) -> None:
+    def put(self, key: Hashable, line: str, now: float, limit: float = inf) -> None:
         if len(self) < self._most:
-            super().put(key, line, now)
+            super().put(key, line, now, limit)
 
 
 class _WithOutbox(Rules):
@@ -96,13 +104,16 @@ CONTROLS: dict[str, tuple[type[Rules], int]] = {
     "R3 the echo, and not a ping": (with_parts(echo=Ping), 1000),
     "R3 a timeout": (with_parts(echo=NoTimeout), 1000),
     "R5 collapse": (with_parts(DropsWhatIsTooMuch), 2),
+    "R5 limits add up": (with_parts(MergesLimits), 1000),
 }
 
 
 @pytest.mark.parametrize("rule", CONTROLS)
 def test_control_without_the_rule_leaves_some_parked(rule: str) -> None:
     kind, max_outbox = CONTROLS[rule]
-    assert any(stuck(kind, [seed], max_outbox=max_outbox) for seed in range(400 if "R2" in rule else 60))
+    assert any(
+        stuck(kind, [seed], max_outbox=max_outbox) for seed in range(400 if "R2" in rule or "limits" in rule else 60)
+    )
 
 
 class Unnumbered(Rules):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiopurgatory.bus.pauses import FIRST_PAUSE, LONGEST_PAUSE, STEADY, Pauses
+from aiopurgatory.bus.reconnecting import FIRST_PAUSE, LONGEST_PAUSE, STEADY, Pauses
 
 
 def pauses(count: int, up_for: float, timed_out: bool, timeout: float = 5.0) -> list[float]:

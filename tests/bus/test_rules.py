@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 
 import pytest
 
-from aiopurgatory.bus.keys import MAX_MESSAGE, encode
+from aiopurgatory.bus.keys import MAX_MESSAGE, MalformedError, decode, encode
 from aiopurgatory.bus.outbox import Outbox
 from aiopurgatory.bus.rules import MAX_MALFORMED, MAX_ORIGINS, SPACING, Rules
 
@@ -20,7 +20,9 @@ class Process:
 
     def __init__(self, max_outbox: int = 10_000, kind: type[Rules] = Rules) -> None:
         self.checked: list[Hashable] = []
-        self.rules = kind("me", self.checked.extend, lambda: self.checked.append(ALL), 10.0, 4.0, max_outbox)
+        self.rules = kind(
+            "me", lambda keys, _: self.checked.extend(keys), lambda: self.checked.append(ALL), 10.0, 4.0, max_outbox
+        )
 
     def publish(self, *keys: Hashable) -> None:
         for key in keys:
@@ -72,7 +74,9 @@ def test_gap_checks_everything_once_after_the_resubscription(process: Process) -
 
 def spreading() -> Process:
     process = Process()
-    process.rules = Rules("me", process.checked.extend, lambda: process.checked.append(ALL), 10.0, 4.0, spread=60.0)
+    process.rules = Rules(
+        "me", lambda keys, _: process.checked.extend(keys), lambda: process.checked.append(ALL), 10.0, 4.0, spread=60.0
+    )
     process.connect()
     process.rules.broken(0.0)
     process.rules.confirmed(100.0)
@@ -125,6 +129,46 @@ def test_publish_same_key_is_sent_once(process: Process) -> None:
     process.publish("a", "b", "a", 1, True, 1.0)
     assert process.messages(1.0) == ['@me 1 2\n"a"\n"b"\n1']
     assert process.messages(1.0) == []
+
+
+def test_publish_limits_of_a_key_add_up_until_one_has_none(process: Process) -> None:
+    process.connect()
+    for key, limit in [("a", 1), ("b", 1), ("a", 2), ("b", None), ("b", 1), ("c", None)]:
+        process.rules.publish(key, encode(key), 0.0, limit)
+    assert process.messages(1.0) == ['@me 1 2\n"a"\n+3\n"b"\n"c"']
+
+
+def test_broken_limits_in_flight_add_up_with_later_ones(process: Process) -> None:
+    process.connect()
+    for key, limit in [("a", 1), ("b", None)]:
+        process.rules.publish(key, encode(key), 0.0, limit)
+    process.messages(1.0)
+    for key in ("a", "b"):
+        process.rules.publish(key, encode(key), 0.0, 1)
+    process.rules.broken(0.0)
+    process.rules.confirmed(0.0)
+    assert process.messages(2.0) == ['@me 2 2\n"a"\n+2\n"b"']
+
+
+@pytest.mark.parametrize("head", ["", "@somebody 1 1\n"])
+def test_hear_limits_are_those_of_the_keys_before(head: str) -> None:
+    checked: list[tuple[Hashable, int | None]] = []
+    rules = Rules("me", lambda keys, limit: checked.extend((key, limit) for key in keys), lambda: None, 10.0, 4.0)
+    rules.confirmed(0.0)
+    rules.hear(f'{head}"a"\n+1\n"b +2"\n{{"$new":1}}\n+3\n7\n+1x\n7\n+0\n7\n+{"9" * 5000}\n1', 0.0)
+    assert checked == [("a", 1), ("b +2", None), (7, None), (7, None), (7, 10**12 - 1), (1, None)]
+    assert (rules.received, rules.malformed) == (6, 2)
+
+
+def test_hear_limits_by_a_version_that_knows_none_checks_the_keys(process: Process) -> None:
+    """An older version skips lines that it does not know."""
+    process.rules.publish("a", '"a"', 0.0, 1)
+    process.rules.confirmed(0.0)
+    lines = process.messages(0.0)[0].split("\n")
+    assert [line for line in lines[1:] if not line.startswith("+")] == ['"a"']
+    for line in ("+1", "+17"):
+        with pytest.raises(MalformedError):
+            decode(line)
 
 
 def test_acknowledged_key_leaves_the_outbox(process: Process) -> None:
@@ -286,7 +330,7 @@ def test_publish_saves_the_probe_and_its_echo_does_not(process: Process) -> None
 
 def test_probe_due_while_an_echo_is_missing_is_sent() -> None:
     """With a heartbeat below the timeout: else the first echo, late, would begin a second timeout."""
-    rules = Rules("me", lambda keys: None, lambda: None, 2.0, 10.0)
+    rules = Rules("me", lambda keys, limit: None, lambda: None, 2.0, 10.0)
     rules.confirmed(0.0)
     rules.messages(0.0)
     rules.acknowledged(0.0)
@@ -356,7 +400,7 @@ def test_echo_after_a_stalled_loop_has_time_to_come(process: Process) -> None:
     assert process.messages(1000.0) == ["@me 1 2"]
     process.rules.acknowledged(0.0)
     assert not process.rules.echo.is_overdue(1003.9)
-    rules = Rules("me", lambda keys: None, lambda: None, 2.0, 10.0)
+    rules = Rules("me", lambda keys, limit: None, lambda: None, 2.0, 10.0)
     rules.confirmed(0.0)
     rules.messages(0.0)
     rules.acknowledged(0.0)
@@ -419,7 +463,7 @@ def test_hear_malformed_lines_are_counted_and_skipped(process: Process) -> None:
 def test_hear_malformed_among_keys_costs_no_key(process: Process, head: str) -> None:
     process.connect()
     process.rules.hear(f'{head}"a"\n[1\n*\n"b"', 0.0)
-    assert process.checked == ["*", "a", "b"]
+    assert process.checked == ["a", "*", "b"]
     assert (process.rules.malformed, process.rules.received) == (1, 3)
 
 
@@ -433,7 +477,7 @@ def test_hear_bus_of_many_unknown_keys_checks_everything(process: Process) -> No
     """The sender has a newer version: the skipped part may hold keys that this bus knows."""
     process.connect()
     process.rules.hear("\n".join(["@newer 1 1", '"a"', *['{"$new":1}'] * 500, '"b"']), 0.0)
-    assert process.checked == [ALL, "a"]
+    assert process.checked == ["a", ALL]
     assert process.rules.malformed == MAX_MALFORMED
 
 

@@ -126,7 +126,7 @@ async def test_target_that_raises_costs_no_other_key(reported: list[dict[str, An
     """This holds for CancelledError, too: a check may end an operation with one."""
 
     class Fails(Recorder):
-        def notify(self, key: object) -> None:
+        def notify(self, key: object, limit: int | None = None) -> None:
             super().notify(key)
             if key == "bad":
                 raise asyncio.CancelledError

@@ -12,7 +12,7 @@ import pytest
 
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.bus.keys import pack
-from aiopurgatory.bus.pauses import FIRST_PAUSE
+from aiopurgatory.bus.reconnecting import FIRST_PAUSE
 from aiopurgatory.bus.rules import SPACING, Arrivals, Echo
 
 from .simulated import WAY, Fault, Network, Process, fleet, run_simulated

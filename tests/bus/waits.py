@@ -23,10 +23,12 @@ class Recorder:
 
     def __init__(self) -> None:
         self.keys: list[Hashable] = []
+        self.limits: list[int | None] = []
         self.everything = 0
 
-    def notify(self, key: Hashable) -> None:
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
         self.keys.append(key)
+        self.limits.append(limit)
 
     def notify_all(self) -> None:
         self.everything += 1

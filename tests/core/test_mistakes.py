@@ -40,9 +40,9 @@ class Forgetful(DelayedOperation[str]):
         return self.ready and self.force_complete()
 
 
-async def test_watch_without_super_init_says_so(purgatory: Purgatory) -> None:
+async def test_watch_without_any_timeout_says_so(purgatory: Purgatory) -> None:
     before = purgatory.statistics()
-    with pytest.raises((TypeError, ValueError), match=r"must call super\(\)\.__init__\(timeout\)"):
+    with pytest.raises(TypeError, match=r"timeout=\.\.\.\), or call super\(\)\.__init__\(timeout\)"):
         purgatory.watch(Forgetful(), ["key"])
     assert purgatory.statistics() == before
     check_invariants(purgatory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -49,6 +50,58 @@ async def test_timeout_out_of_range_is_no_deadline(purgatory: Purgatory, clock: 
     op = purgatory.watch(Op(timeout), ["key"])
     await clock.advance(1e6)
     assert (op.timeout, op.outcome, purgatory.statistics().buckets) == (None, None, 0)
+
+
+@dataclass(eq=False)
+class Lean(DelayedOperation[str]):
+    """Its constructor does not call that of DelayedOperation."""
+
+    text: str
+    ready: bool = False
+
+    def try_complete(self) -> bool:
+        return self.ready and self.force_complete()
+
+    def on_complete(self) -> str:
+        return self.text
+
+
+async def test_watch_timeout_needs_no_constructor(purgatory: Purgatory, clock: ManualClock) -> None:
+    op, late = Lean("yes"), Lean("late")
+    assert (op.done(), op.outcome, op.timeout, op.keys) == (False, None, None, ())
+    assert purgatory.watch(op, ["key"], timeout=3.0) is op
+    assert not purgatory.try_complete_else_watch(late, ["other"], timeout=3.0)
+    assert (op.timeout, op.keys) == (3.0, ("key",))
+    op.ready = True
+    assert purgatory.check_and_complete("key") == 1
+    assert await op == "yes"
+    await clock.advance(2.999)
+    assert not late.done()
+    await clock.advance(0.001)
+    assert (late.expired, await late) == (True, "late")
+
+
+async def test_watch_timeout_replaces_that_of_the_constructor(purgatory: Purgatory, clock: ManualClock) -> None:
+    op = purgatory.watch(Op(1.0), ["key"], timeout=2.0)
+    assert op.timeout == 2.0
+    await clock.advance(1.5)
+    assert not op.done()
+    await clock.advance(0.5)
+    assert op.expired
+
+
+async def test_watch_timeout_none_is_no_deadline(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Lean(""), ["key"], timeout=None)
+    assert (op.timeout, op.done(), purgatory.statistics().buckets) == (None, False, 0)
+
+
+async def test_watch_bad_timeout_leaves_the_operation_watchable(purgatory: Purgatory) -> None:
+    op = Lean("yes", ready=True)
+    with pytest.raises(TypeError, match="timeout must be a number of seconds or None, got 'soon'"):
+        purgatory.watch(op, ["key"], timeout="soon")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timeout must be a number of seconds or None, got nan"):
+        purgatory.watch(op, ["key"], timeout=math.nan)
+    assert await purgatory.watch(op, ["key"], timeout=0) == "yes"
 
 
 async def test_states_before_and_while_it_waits(purgatory: Purgatory) -> None:

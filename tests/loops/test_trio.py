@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.bus import Listeners, LocalBus
+from aiopurgatory.bus import LocalBus
 from aiopurgatory.bus.postgres import PostgresBus
 from aiopurgatory.bus.redis import RedisBus
 from aiopurgatory.journal import Journal
@@ -66,18 +66,11 @@ async def run_of(log: MemoryLog) -> None:
         pass
 
 
-def listened() -> Listeners:
-    listeners = Listeners()
-    listeners.add(print, ["key"])
-    return listeners
-
-
 FIRST_USES: dict[str, Callable[[Path], object]] = {
     "purgatory": lambda _: Purgatory().start(),
     "local bus": lambda _: LocalBus([]).start(),
     "redis bus": lambda _: RedisBus(REDIS).start(),
     "postgres bus": lambda _: PostgresBus(POSTGRES).start(),
-    "listeners": lambda _: listened().notify("key"),
     "journal": lambda folder: Journal(folder).start(),
     "memory log": lambda _: MemoryLog().start(),
     "redis log": lambda _: RedisLog(REDIS).start(),

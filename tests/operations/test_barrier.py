@@ -192,8 +192,8 @@ async def test_barrier_of_thousands_is_linear_and_complete(purgatory: Purgatory)
         ({"rebalance_timeout": "1"}, TypeError, "rebalance_timeout must be a number of seconds, got '1'"),
         ({"initial_delay": float("nan")}, ValueError, "initial_delay must be >= 0 s, got nan"),
         ({"initial_delay": None}, TypeError, "initial_delay must be a number of seconds, got None"),
-        ({"expected": 3}, TypeError, "expected must be an iterable of members, got 3; pass their names"),
-        ({"expected": "ann"}, TypeError, r"expected must be an iterable of members, got .*'ann'; pass \[member\]"),
+        ({"expected": 3}, TypeError, "expected must be an iterable of members, got 3"),
+        ({"expected": "ann"}, TypeError, r"expected must be an iterable of members, got 'ann'; pass \['ann'\]"),
     ],
 )
 async def test_barrier_with_bad_argument_is_refused(

@@ -237,9 +237,9 @@ async def test_replicas_repr_shows_counts(purgatory: Purgatory) -> None:
 @pytest.mark.parametrize(
     ("replicas", "options", "error", "message"),
     [
-        (3, {}, TypeError, "replicas must be an iterable of names, the leader first, got 3"),
+        (3, {}, TypeError, "replicas must be an iterable of names, got 3"),
         ([], {}, ValueError, "replicas must name at least one replica, got none"),
-        ("leader", {}, TypeError, "replicas must be an iterable of names"),
+        ("leader", {}, TypeError, r"replicas must be an iterable of names, got 'leader'; pass \['leader'\]"),
         ({"leader", "follower"}, {}, TypeError, "replicas must have an order, the leader first, got the set"),
         (["leader"], {"min_in_sync": 0}, ValueError, "min_in_sync must be >= 1, got 0"),
         (["leader"], {"min_in_sync": 1.5}, TypeError, "min_in_sync must be an int"),

@@ -72,7 +72,7 @@ class App:
 
 
 class Watcher:
-    """A process with a client, or several. It prints what it sees."""
+    """A process with a client for each key, or several, or one for all. It prints what it sees."""
 
     def __init__(self, program: str, url: str, keys: list[str]) -> None:
         self.keys = keys
@@ -132,8 +132,8 @@ class Ledger:
     def last_seen(self) -> list[dict[str, list[int]]]:
         return [{key: seen[-1:] for key, seen in watcher.seen.items()} for watcher in self.watchers]
 
-    def start(self, program: str, url: str) -> Watcher:
-        watcher = Watcher(program, url, list(self.written))
+    def start(self, program: str, url: str, clients: int = 1) -> Watcher:
+        watcher = Watcher(program, url, list(self.written) * clients)
         self.watchers.append(watcher)
         self.until("ready", watcher.is_ready)
         return watcher

@@ -13,7 +13,6 @@ import pytest
 from mcp.server import subscriptions as sdk
 from mcp_types import SubscriptionFilter, SubscriptionsListenRequestParams
 
-from aiopurgatory.bus import Listeners
 from aiopurgatory.bus.redis import RedisBus
 
 EVERYTHING = SubscriptionFilter(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True)
@@ -30,10 +29,10 @@ class Listen(sdk.ListenHandler):
 class OnRedis(mcp_bus.PurgatoryBus):
     """Shares the bus of its test, which has been started: a bus announces everything when it starts."""
 
-    started: tuple[RedisBus, Listeners]
+    started: RedisBus
 
     def __init__(self) -> None:
-        super().__init__(*self.started)
+        super().__init__(self.started)
 
     def subscribe(self, listener: Callable[[sdk.ServerEvent], None]) -> Callable[[], None]:
         """Some of the tests subscribe without a request, and one with a listener that raises: anyio would, too."""
@@ -54,9 +53,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 async def bus(anyio_backend: str) -> AsyncIterator[None]:
-    listeners = Listeners()
-    async with RedisBus(os.environ["REDIS_URL"], [listeners], name=f"aiopurgatory.{uuid4()}") as bus:
-        OnRedis.started = bus, listeners
+    async with RedisBus(os.environ["REDIS_URL"], [], name=f"aiopurgatory.{uuid4()}") as OnRedis.started:
         yield
 
 

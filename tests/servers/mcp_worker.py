@@ -22,7 +22,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 
-from aiopurgatory.bus import Bus, Listeners
+from aiopurgatory.bus import Bus
 from aiopurgatory.bus.postgres import PostgresBus
 from aiopurgatory.bus.redis import RedisBus
 
@@ -84,17 +84,16 @@ def tuned(url: str) -> Redis:
     )
 
 
-def bus(url: str, listeners: Listeners) -> Bus:
+def bus(url: str) -> Bus:
     if url.startswith("redis"):
-        return RedisBus(url, [listeners], name=CHANNEL, heartbeat=0.5, timeout=1.0, replay=10_000)
-    return PostgresBus(url, [listeners], name=CHANNEL, heartbeat=0.5, timeout=1.0)
+        return RedisBus(url, [], name=CHANNEL, heartbeat=0.5, timeout=1.0, replay=10_000)
+    return PostgresBus(url, [], name=CHANNEL, heartbeat=0.5, timeout=1.0)
 
 
 def main(kind: str, url: str) -> None:
     subscriptions: Any
     if kind == "ours":
-        listeners = Listeners()
-        subscriptions = mcp_bus.PurgatoryBus(bus(url, listeners), listeners)
+        subscriptions = mcp_bus.PurgatoryBus(bus(url))
     else:
         subscriptions = Sketch(Redis.from_url(url)) if kind == "sketch" else Tuned(tuned(url))
     app = mcp_bus.app(subscriptions)

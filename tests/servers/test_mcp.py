@@ -16,7 +16,6 @@ import mcp_bus
 import pytest
 from private_servers import Redis
 
-from aiopurgatory.bus import Listeners
 from aiopurgatory.bus.redis import RedisBus
 
 pytestmark = pytest.mark.servers
@@ -60,7 +59,7 @@ async def test_the_example_runs_by_itself(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_server_without_the_middleware_is_told() -> None:
-    bus = mcp_bus.PurgatoryBus(RedisBus("redis://127.0.0.1"), Listeners())
+    bus = mcp_bus.PurgatoryBus(RedisBus("redis://127.0.0.1", []))
     with pytest.raises(RuntimeError, match=r"middleware=\[note_filter\]"):
         bus.subscribe(print)
 

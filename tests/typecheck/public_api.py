@@ -1,8 +1,12 @@
-"""Uses of the public API that mypy and pyright must accept, with the types they must infer. Checked, never run."""
+"""Uses of the public API that mypy and pyright must accept, with the types they must infer, or must refuse: an
+"ignore" that is not needed is an error, too. Checked, never run.
+"""
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, assert_type
@@ -45,7 +49,8 @@ from aiopurgatory.streams import (
 from aiopurgatory.streams.store import Change, Commit, Page, Store
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.timer import Timer, TimerTask
-from aiopurgatory.web import LongPolling
+from aiopurgatory.web import LongPolling, LongPollRoute
+from aiopurgatory.web.inspector import Inspector
 
 
 class DelayedFetch(DelayedOperation[list[bytes]]):
@@ -117,6 +122,26 @@ async def use() -> None:
         assert_type(purgatory.cancel_for_key("other"), list[DelayedOperation[Any]])
         assert_type(purgatory.complete_for_key("other"), list[DelayedOperation[Any]])
         assert_type(purgatory.statistics(), Statistics)
+
+
+async def collections_of_keys(purgatory: Purgatory, polling: LongPolling[str]) -> None:
+    op = DelayedFetch(1, timeout=1.0)
+    by_shop: dict[tuple[str, int], str] = {}
+    for keys in (("a", 1), {"a"}, frozenset([1]), by_shop, by_shop.keys(), deque([b"a"]), range(3), (k for k in "ab")):
+        purgatory.watch(op, keys)
+    purgatory.watch(op, "key")  # type: ignore[arg-type]
+    purgatory.watch(op, b"key")  # type: ignore[arg-type]
+    purgatory.watch(op, 7)  # type: ignore[arg-type]
+    purgatory.try_complete_else_watch(op, "key")  # type: ignore[arg-type]
+    await purgatory.wait_for(lambda: 42, "key", timeout=1.0)  # type: ignore[call-overload]
+    purgatory.follow("key", newer)  # type: ignore[call-overload]
+    await polling.answer("room", keys="key")  # type: ignore[arg-type]
+    LongPollRoute(polling, keys=lambda request: ["key"])
+    LongPollRoute(polling, keys=lambda request: "key")  # type: ignore[arg-type,return-value]
+    LongPollRoute(polling, methods="GET")  # type: ignore[arg-type]
+    Inspector([purgatory], allowed_hosts="example.com")  # type: ignore[arg-type]
+    Replicas(purgatory, "orders", "leader")  # type: ignore[arg-type]
+    JoinBarrier(purgatory, "billing", rebalance_timeout=None, expected="ann")  # type: ignore[arg-type]
 
 
 def timer() -> None:

@@ -148,10 +148,30 @@ async def test_linger_merges_events(purgatory: Purgatory, counters: Counters, cl
     await leave(client)
 
 
-@pytest.mark.parametrize("method", ["HEAD", "POST"])
-async def test_method_other_than_get_is_refused(streams: Streams, method: str) -> None:
-    client = await streams.start(method=method)
-    assert (client.status, client.headers["allow"], client.complete) == (405, "GET", True)
+async def test_method_other_than_get_is_refused(streams: Streams) -> None:
+    client = await streams.start(method="POST")
+    assert (client.status, client.headers["allow"], client.complete) == (405, "GET, HEAD", True)
+
+
+async def test_head_is_told_what_get_would_be(
+    streams: Streams, purgatory: Purgatory, caplog: pytest.LogCaptureFixture
+) -> None:
+    get = await streams.start()
+    head = await streams.start(method="HEAD")
+    assert (head.status, head.headers, head.complete, head.events) == (200, get.headers, True, [])
+    assert (purgatory.num_delayed, streams.polling.statistics().streams, caplog.records) == (1, 1, [])
+    await leave(get)
+    purgatory.close()
+    assert (await streams.start(method="HEAD")).status == 503
+
+
+async def test_head_replaces_no_stream(purgatory: Purgatory, counters: Counters) -> None:
+    streams = Streams(purgatory, counters, client=lambda scope: "ann")
+    get = await streams.start()
+    assert (await streams.start(method="HEAD")).status == 200
+    await streams.publish()
+    assert ids(get) == ["0", "1"]
+    await leave(get)
 
 
 async def test_method_other_than_get_is_logged_with_the_remedy(
@@ -161,7 +181,7 @@ async def test_method_other_than_get_is_logged_with_the_remedy(
         await streams.start(method="POST")
     (record,) = caplog.records
     assert record.getMessage().startswith("EventRoute refused POST ")
-    assert record.getMessage().endswith("pass methods=['GET'] to the Route before it")
+    assert record.getMessage().endswith("pass methods=['GET', 'HEAD'] to the Route before it")
 
 
 async def test_websocket_is_refused(streams: Streams) -> None:

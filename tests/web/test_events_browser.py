@@ -21,7 +21,6 @@ from aiopurgatory import Purgatory
 from aiopurgatory.web import EventRoute, LongPolling, Policy
 
 from .eventsource import Forgets
-from .proxies.recipes import recipe
 
 pytestmark = pytest.mark.slow
 
@@ -32,15 +31,6 @@ function open(name) {
     for (const kind of ["message", "gone", "replaced"])
         source.addEventListener(kind, event => seen.push([name, kind, event.lastEventId, event.data]));
 }
-</script>"""
-
-#: With follow() of docs/proxies.md.
-FOLLOWING = """<!DOCTYPE html><link rel="icon" href="data:,"><script type="module">
-import { follow } from "./follow.js";
-window.seen = [];
-window.replaced = 0;
-const wait = () => { replaced++; return new Promise((goOn) => { window.goOn = goOn; }); };
-window.stop = follow("/events/n", (event) => seen.push(event.data), wait);
 </script>"""
 
 
@@ -55,8 +45,7 @@ class Site:
         #: The Last-Event-ID of each stream, in the order in which they began.
         self.last_ids: list[str | None] = []
         route = EventRoute(self.polling, resource=self._resource, client=lambda scope: scope["path"])
-        pages = [Route("/", self._page), Route("/following", self._following), Route("/follow.js", self._script)]
-        self._app = Starlette(routes=[*pages, Route("/events/{name}", route)])
+        self._app = Starlette(routes=[Route("/", self._page), Route("/events/{name}", route)])
         self._port = 0
 
     @property
@@ -90,12 +79,6 @@ class Site:
     async def _page(self, request: Request) -> Response:
         return HTMLResponse(PAGE)
 
-    async def _following(self, request: Request) -> Response:
-        return HTMLResponse(FOLLOWING)
-
-    async def _script(self, request: Request) -> Response:
-        return Response(recipe("js", 3), media_type="text/javascript")
-
 
 @pytest.fixture
 async def site() -> Site:
@@ -113,9 +96,6 @@ class Browser:
         await asyncio.to_thread(self.driver.get, site.address)
         for name in names:
             await self.run(f"open({name!r})")
-
-    async def follow(self, site: Site) -> None:
-        await asyncio.to_thread(self.driver.get, f"{site.address}following")
 
     async def has_seen(self, *events: list[str]) -> None:
         """Wait until the page has seen these events and no others."""
@@ -228,31 +208,3 @@ async def test_refused_client_is_told_that_it_must_come_back_itself(site: Site, 
         await site.purgatory.start()
         await browser.run("open('n')")
         await browser.has_seen(["n", "message", "0", "n None 0"])
-
-
-async def test_client_of_the_page_goes_on_after_it_was_replaced(site: Site, browser: Browser) -> None:
-    async with site.served():
-        await browser.follow(site)
-        await browser.until("return seen", ["n None 0"])
-        answer = asyncio.create_task(site.polling.answer("n", {"if-none-match": '"0"'}, client="/events/n"))
-        await browser.until("return replaced", 1)
-        assert site.purgatory.num_delayed == 1
-        await browser.run("goOn()")
-        assert (await answer).status == 409
-        await browser.until("return seen.length", 2)
-        site.publish("n")
-        await browser.until("return seen.at(-1)", "n 0 1")
-        assert await browser.run("return replaced") == 1
-        await browser.run("stop()")
-        await until(lambda: site.purgatory.num_delayed == 0)
-
-
-async def test_client_of_the_page_comes_back_after_it_was_refused(site: Site, browser: Browser) -> None:
-    async with site.served():
-        site.purgatory.close()
-        await browser.follow(site)
-        await until(lambda: site.polling.statistics().answered.get(503, 0) >= 1)
-        await site.purgatory.start()
-        await browser.until("return seen", ["n None 0"])
-        await browser.run("stop()")
-        await until(lambda: site.purgatory.num_delayed == 0)

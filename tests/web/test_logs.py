@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route
 
 from aiopurgatory import Observer, Outcome, Purgatory
 from aiopurgatory.streams import EventLog, MemoryLog, Run, StoreDownError
@@ -303,7 +305,7 @@ async def test_route_of_a_polling_takes_no_policy(purgatory: Purgatory, counters
 
 @pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
 def test_route_of_something_else_is_refused(route: Any) -> None:
-    with pytest.raises(TypeError, match=r"^served must be a LongPolling or an EventLog, got 7$"):
+    with pytest.raises(TypeError, match=r"^served must be a LongPolling, a LogPolling or an EventLog, got 7$"):
         route(7)
 
 
@@ -512,3 +514,28 @@ async def test_poll_behind_waits_while_the_server_is_down(monkeypatch: pytest.Mo
         is_down = False
         assert [event["data"] for event in await poll.events()] == ["b"]
         await follower.aclose()
+
+
+# lifespans
+
+
+@pytest.mark.parametrize("is_mounted", [True, False])
+async def test_lifespan_that_no_server_runs_is_told_once(caplog: pytest.LogCaptureFixture, is_mounted: bool) -> None:
+    log = MemoryLog(name="runs")
+    below = Starlette(lifespan=log.lifespan, routes=[Route("/{topic}", EventRoute(log))])
+    app = Starlette(routes=[Mount("/", below)]) if is_mounted else below
+    async with app.router.lifespan_context(app):
+        for _ in range(2):
+            await log.append("n", "one")
+            await left(Client(app))
+    await log.aclose()
+    told = ["log 'runs' was given to an app as its lifespan, and is used before that was run"] if is_mounted else []
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == told
+
+
+async def test_log_that_is_started_otherwise_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    log = MemoryLog()
+    Starlette(lifespan=log.lifespan)
+    async with log:
+        await log.append("n", "one")
+    assert caplog.records == []

@@ -85,16 +85,6 @@ def test_route_of_a_value_in_place_of_a_function_names_it(route: Any, name: str)
 
 
 @pytest.mark.parametrize("route", [LongPollRoute, EventRoute])
-@pytest.mark.parametrize("name", ["resource", "since", "keys", "client", "group"])
-def test_route_of_an_async_function_in_place_of_a_plain_one_names_it(route: Any, name: str) -> None:
-    async def user(scope: Any) -> str:
-        return "ann"
-
-    with pytest.raises(TypeError, match=f"{name} must be a plain function, not async def"):
-        route(LongPolling(Purgatory(), Counters()), **{name: user})
-
-
-@pytest.mark.parametrize("route", [LongPollRoute, EventRoute])
 async def test_since_of_a_route_that_returns_no_text_is_named(route: Any) -> None:
     scope = {"type": "http", "method": "GET", "path": "/n", "query_string": b"", "headers": []}
     with pytest.raises(TypeError, match="since must return a str or None, got 7"):

@@ -237,18 +237,16 @@ async def test_first_of_repeated_parameters_counts(polling: LongPolling[Any]) ->
     assert scope.headers == {"x": "1"}
 
 
-@pytest.mark.parametrize("name", ["wait", "respond"])
-def test_function_that_is_async_is_refused(polling: LongPolling[Any], name: str) -> None:
-    async def function(_: Any) -> Any: ...
+def test_respond_that_is_async_is_refused(polling: LongPolling[Any]) -> None:
+    async def respond(_: Any) -> Any: ...
 
-    hooks: dict[str, Any] = {name: function}
-    with pytest.raises(TypeError, match=rf"^{name} must be a plain function"):
-        LongPollRoute(polling, **hooks)
+    with pytest.raises(TypeError, match=r"^respond must be a plain function"):
+        LongPollRoute(polling, respond=respond)  # type: ignore[arg-type]
 
 
 def test_methods_that_are_one_str_are_refused(polling: LongPolling[Any]) -> None:
-    with pytest.raises(TypeError, match=r"^methods must be a list such as \['POST'\], got 'POST'$"):
-        LongPollRoute(polling, methods="POST")
+    with pytest.raises(TypeError, match=r"^methods must be an iterable of methods, got 'POST'; pass \['POST'\]$"):
+        LongPollRoute(polling, methods="POST")  # type: ignore[arg-type]
 
 
 # the answer
@@ -287,6 +285,16 @@ async def test_without_respond_a_deadline_reads_no_body(
     route = LongPollRoute(polling, resource=names, since=lambda scope: scope.query.get("index"))
     exchange = await ended(purgatory, clock, get(route, names="a", index="0", wait="1"), 1.0)
     assert (exchange.status, numbers.reads) == (204, [])
+
+
+@pytest.mark.parametrize("since", ["-1", "0"])
+async def test_respond_with_a_body_alone_answers_200(polling: LongPolling[Any], since: str) -> None:
+    route = LongPollRoute(
+        polling, resource=names, since=lambda _: since, wait=lambda _: 0, respond=lambda polled: b"<" + polled.body
+    )
+    exchange = get(route, names="a")
+    await exchange.run()
+    assert (exchange.status, exchange.sent[1]["body"][:1]) == (200, b"<")
 
 
 async def test_status_without_a_body_drops_it(polling: LongPolling[Any]) -> None:
@@ -332,7 +340,7 @@ async def test_poll_of_a_log_is_answered_by_respond() -> None:
 async def test_stream_takes_a_post(polling: LongPolling[Any]) -> None:
     route = EventRoute(polling, methods=["POST"], resource=lambda scope: tuple(json.loads(scope.body)))
     exchange = Exchange(LongPollRoute(polling), method="POST")
-    exchange.route = route  # type: ignore[assignment]
+    exchange.route = route
     exchange.messages.put_nowait({"type": "http.request", "body": b'["a", "b"]'})
     stream = exchange.start()
     while len(exchange.sent) < 2:  # noqa: ASYNC110

@@ -9,6 +9,8 @@ import time
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
@@ -30,7 +32,7 @@ class Exchange:
     #: Is receive() one that need not be listened to in a task?
     plain = False
 
-    def __init__(self, route: LongPollRoute, *headers: tuple[bytes, bytes], **scope: Any) -> None:
+    def __init__(self, route: Any, *headers: tuple[bytes, bytes], **scope: Any) -> None:
         self.route = route
         self.scope: Scope = {
             "type": "http",
@@ -132,6 +134,14 @@ async def test_route_without_one_parameter_asks_for_the_resource(
     exchange = Exchange(named, (b"x", b"y"), path_params=parameters)
     await exchange.run()
     assert exchange.status == 200
+
+
+@pytest.mark.parametrize("below", ["", "/api"])
+async def test_route_that_is_mounted_polls_the_rest_of_the_path(route: LongPollRoute, below: str) -> None:
+    app = Starlette(routes=[Mount("/polls", route)])
+    exchange = Exchange(app, (b"x", b"y"), path=f"{below}/polls/n", root_path=below)
+    await exchange.run()
+    assert exchange.sent[1]["body"] == b"n None 0"
 
 
 async def test_route_takes_since_keys_client_and_group_from_the_scope(

@@ -6,7 +6,6 @@ another server, see ``aiopurgatory.bus.engine``; for a target of your own, ``aio
 
 from .bus import Bus, BusStatistics
 from .engine import BusClosedError, BusConnectError
-from .listeners import Listeners
 from .local import LocalBus
 
 __all__ = [
@@ -14,6 +13,5 @@ __all__ = [
     "BusClosedError",
     "BusConnectError",
     "BusStatistics",
-    "Listeners",
     "LocalBus",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ..core.kit import Observer, checked_observers
+from ..core.kit import Observer, checked_limit, checked_observers
 from ..handover import Handover
 from ..lifecycle import Starting
 from .engine import CHANNEL, NOT_STARTED, BusClosedError, require_channel
@@ -37,7 +37,7 @@ class BusStatistics:
         outbox_age: seconds since the oldest of these keys was published; 0.0 if there is none.
         published: keys given to publish().
         received: keys received from others, ``*`` included.
-        replayed: those of them that were read after a gap.
+        replayed: how many of them were read after a gap.
         malformed: lines that are not keys, and messages that are too long. They are skipped.
         error: why it is not connected, with the remedy; None if it is connected, or was closed by aclose().
     """
@@ -106,17 +106,26 @@ class Bus(Starting):
 
     # use
 
-    @abstractmethod
-    def publish(self, key: Hashable) -> None:
+    def publish(self, key: Hashable, limit: int | None = None) -> None:
         """Check *key* here, and soon everywhere else. Call it once the change is visible to the others. Never waits.
 
-        Args: key: a str, int, float, bool, None, bytes, UUID, or a tuple of these; at most 7,800 bytes as JSON.
+        While a server is down, the key is kept and sent later. More than 10,000 kept keys are replaced by a single
+        "check everything".
+
+        Args:
+            key: a str, int, float, bool, None, bytes, UUID, or a tuple of these; at most 7,800 bytes as JSON.
+            limit: as for notify(), in each process and each event loop: ``limit=1`` wakes one of the workers that wait
+                in each. After a gap, and if a process cannot keep up, more may be woken. None (default): no limit.
 
         Raises:
-            TypeError, ValueError: *key* is of another type, or too long.
+            TypeError, ValueError: *key* is of another type, or too long, or *limit* is no int >= 1.
             BusClosedError: the bus is closed, or was never started.
             RuntimeError: called in another thread, event loop or process.
+
+        Cost: 2 to 4 us, plus the check. Of a LocalBus: in addition, 2 us and a wake-up for each other loop.
         """
+        self._check_here()
+        self._publish(key, encode(key), None if limit is None else checked_limit(limit))
 
     def publish_threadsafe(self, key: Hashable) -> None:
         """Same as publish(), from any thread. Many calls are merged into few wake-ups of the loop.
@@ -163,6 +172,10 @@ class Bus(Starting):
         """Return a snapshot of the bus. May be called at any time, in any thread."""
 
     # for subclasses
+
+    @abstractmethod
+    def _publish(self, key: Hashable, line: str, limit: int | None) -> None:
+        """Do what publish() says. *line*: the encoded *key*."""
 
     def _is_open_in(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether start() in *loop* has nothing to do. Raises: RuntimeError: it is open elsewhere."""

@@ -4,10 +4,12 @@
     b"\x00\xff"                 {"$bytes":"00ff"}
     UUID("0000...")             {"$uuid":"0000..."}
     every key                   *
+    a limit of 2                +2
 
 A message has one key per line. Its first line may be ``@origin link number``: the sending process, the number of its
 link, and the number of the message on that link, from 1 on. A key has no canonical form. Receivers compare decoded keys
-as a dict does, so 1, 1.0 and True are one key.
+as a dict does, so 1, 1.0 and True are one key. The limit of a check stands on the line after its key. A version that
+knew no limits would skip that line as malformed, and check the key without a limit.
 
 A message that begins with ``#`` has no keys: it carries data of a log, and only logs hear it. publish() sends none.
 """
@@ -15,6 +17,7 @@ A message that begins with ``#`` has no keys: it carries data of a log, and only
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
@@ -32,6 +35,9 @@ MAX_DEPTH: Final = 16
 EVERY_KEY: Final = "*"
 #: How a message with data begins. No key's line begins so.
 DATA: Final = "#"
+
+#: A line, and the limit on the next one.
+_LINE: Final = re.compile(r"([^\n]+)(?:\n\+(\d+)(?![^\n]))?")
 
 #: Longer lines are not cached.
 _SHORT: Final = 200
@@ -107,6 +113,11 @@ def decode_all(lines: list[str]) -> list[Hashable]:
         raise
     except (ValueError, RecursionError) as exc:
         raise MalformedError(str(exc)) from None
+
+
+def lines_of(text: str) -> list[tuple[str, int | None]]:
+    """Return the lines of *text*, each with its limit; None: it has none."""
+    return [(line.strip(), int(limit[:12] or 0) or None) for line, limit in _LINE.findall(text)]
 
 
 def milliseconds(age: float) -> int:

@@ -13,8 +13,8 @@ MAX_OUTBOX: Final = 10_000
 #: Characters of keys to send before the next acknowledgement.
 MAX_BATCH: Final = 250_000
 
-#: The serial number of a key, the time of its publish, and its line.
-_Entry: TypeAlias = tuple[int, float, str]
+#: The serial number of a key, the time of its publish, its line, and its limit; inf: none.
+_Entry: TypeAlias = tuple[int, float, str, float]
 
 
 class Outbox:
@@ -35,15 +35,13 @@ class Outbox:
         """The number of keys, including all that collapsed."""
         return len(self._waiting) + len(self._in_flight) + self._collapsed + self._collapsed_in_flight
 
-    def put(self, key: Hashable, line: str, now: float) -> None:
+    def put(self, key: Hashable, line: str, now: float, limit: float = inf) -> None:
         # A key in flight is sent again: others may have checked it before its state changed again.
-        if key in self._waiting:
-            return
         if _All in self._waiting:
             self._collapsed += 1
             return
         self._serial += 1
-        self._waiting[key] = (self._serial, now, line)
+        self._add(key, (self._serial, now, line, limit))
         if len(self._waiting) + len(self._in_flight) > self._most:
             self._collapse()
 
@@ -58,7 +56,7 @@ class Outbox:
         for key in self._in_flight:
             del self._waiting[key]
         self._collapsed_in_flight, self._collapsed = self._collapsed, 0
-        return [line for _, _, line in self._in_flight.values()]
+        return [line if limit == inf else f"{line}\n+{limit}" for _, _, line, limit in self._in_flight.values()]
 
     def acknowledge(self) -> bool:
         """Drop the keys in flight: the server has them. Returns: whether there were any."""
@@ -71,7 +69,7 @@ class Outbox:
         """Queue the keys in flight again: the link broke, and they may not have arrived."""
         waiting, self._waiting = self._waiting, self._in_flight
         for key, entry in waiting.items():
-            self._waiting.setdefault(key, entry)  # keeps the older number, so that flush() waits for it
+            self._add(key, entry)
         self._in_flight = {}
         self._collapsed += self._collapsed_in_flight
         self._collapsed_in_flight = 0
@@ -85,21 +83,26 @@ class Outbox:
     def acknowledged_up_to(self) -> float:
         """Return the highest mark() up to which every key is acknowledged; infinity if all are."""
         for entries in (self._in_flight, self._waiting):
-            for serial, _, _ in entries.values():
+            for serial, _, _, _ in entries.values():
                 return serial - 1
         return inf
 
     def oldest_at(self) -> float:
         """Return the time of the oldest key's publish; infinity if there is none. May be called in any thread."""
         for entries in (self._in_flight, self._waiting):
-            for _, published_at, _ in list(entries.values())[:1]:  # a copy: the loop's thread may publish
+            for _, published_at, _, _ in list(entries.values())[:1]:  # a copy: the loop's thread may publish
                 return published_at
         return inf
 
+    def _add(self, key: Hashable, entry: _Entry) -> None:
+        """Queue *key*, or add the limit of *entry* to its own. It keeps its number, so that flush() waits for it."""
+        older = self._waiting.get(key)
+        self._waiting[key] = entry if older is None else (*older[:3], older[3] + entry[3])
+
     def _collapse(self) -> None:
-        serial, published_at, _ = next(iter(self._waiting.values()))
+        serial, published_at, _, _ = next(iter(self._waiting.values()))
         self._collapsed += len(self._waiting) - 1
-        self._waiting = {_All: (serial, published_at, EVERY_KEY)}
+        self._waiting = {_All: (serial, published_at, EVERY_KEY, inf)}
 
 
 @final

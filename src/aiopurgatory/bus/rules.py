@@ -10,8 +10,8 @@ R3 A process must receive its own messages, which it sends on the other connecti
    echo.
 R4 The bus reconnects by itself, after partly random pauses. They grow with each break, and shrink with the time that
    links stay up.
-R5 The outbox is a bounded dict of keys, so a repeated key is sent once. Above its bound it collapses into `*`, which
-   makes every process check everything.
+R5 The outbox is a bounded dict of keys, so a repeated key is sent once, and the limits of its publishes add up. Above
+   its bound it collapses into `*`, which makes every process check everything.
 R6 A number missing among the messages of another process is a gap, too: check everything. A link's numbers begin after
    the last acknowledged number of the link before.
 R7 Each message from the channel costs a bounded time. Checks of everything caused by messages are at least SPACING
@@ -19,12 +19,13 @@ R7 Each message from the channel costs a bounded time. Checks of everything caus
 R8 The numbers of a process begin at 1. If the first message heard of a process has a higher number, earlier ones may be
    lost: that is a gap. All such gaps together cause one check of everything, at the time within which a gap must be
    noticed, counted from the subscription.
-R9 A message tells how long ago the last keys before it were acknowledged. If that was before the last check of
-   everything, all lost keys were, and nothing more is checked. In the same way, a process that has moved to another
-   server has everything checked there that the former server acknowledged.
+R9 Each message carries the age of its sender's last acknowledged keys. If they are older than our last check of
+   everything, that check covered whatever we lost. In the same way, a process that moves to another server has
+   everything checked there that its former server acknowledged.
 R10 If the server keeps the newest messages, a gap costs a check of the keys that were missed (see missed.py). It costs
    a check of everything only if some of them are no longer there, or if a message was heard that the server does not
-   keep: in the gap, there may have been more of this kind.
+   keep: in the gap, there may have been more of this kind. A process that sends such messages has ended if none comes
+   for long on one link. Another program may send the next one at any time.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from math import inf
 from random import random
 from typing import Final
 
-from .keys import DATA, EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, milliseconds, pack
+from .keys import DATA, EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, lines_of, milliseconds, pack
 from .missed import Entry, Missed, split_ids
 from .outbox import MAX_OUTBOX, Outbox
 
@@ -167,7 +168,7 @@ class Rules:
 
     Args:
         origin: an id unique to this process and this start, also among forks.
-        check: called with the keys to check here.
+        check: called with keys to check here, and the limit of each; None: no limit.
         check_all: called to check every key here.
         heartbeat: seconds. A process that has sent nothing for so long sends a probe.
         timeout: seconds that the server may take to acknowledge and to echo.
@@ -177,12 +178,13 @@ class Rules:
         replays: whether the server keeps messages.
         listens: whether the link receives messages. If not, an acknowledgement counts as the echo.
         tell: called with each message that carries data. Such a message is neither numbered nor kept.
+        warn: called once, with the reason why gaps check everything although the server keeps messages.
     """
 
     def __init__(
         self,
         origin: str,
-        check: Callable[[Sequence[Hashable]], object],
+        check: Callable[[Sequence[Hashable], int | None], object],
         check_all: Callable[[], object],
         heartbeat: float,
         timeout: float,
@@ -191,6 +193,7 @@ class Rules:
         replays: bool = False,
         listens: bool = True,
         tell: Callable[[str], object] = lambda message: None,
+        warn: Callable[[str], object] = lambda reason: None,
     ) -> None:
         self._origin: Final = origin
         self._spread: Final = spread
@@ -202,8 +205,12 @@ class Rules:
         self.echo: Final = Echo(heartbeat, timeout)
         self._arrivals: Final = Arrivals(1.5 * heartbeat + timeout)
         self._replay: Final = Missed() if replays else None
-        #: Whether a message was heard that the server does not keep.
+        self._warn: Final = warn
+        #: Whether a message was heard that the server does not keep, and when that is over.
         self._is_mixed = False
+        self._mixed_until = -inf
+        #: Seconds of one link without such a message after which no process sends them any more.
+        self._mixed_for: Final = 2 * (1.5 * heartbeat + timeout)
         self._link = 0
         #: Whether the subscription is confirmed, and whether its first echo has arrived.
         self._confirmed = False
@@ -217,10 +224,10 @@ class Rules:
         self._keys_acknowledged_at = -inf
         self.gaps = self.published = self.received = self.replayed = self.malformed = 0
 
-    def publish(self, key: Hashable, line: str, now: float) -> None:
+    def publish(self, key: Hashable, line: str, now: float, limit: int | None = None) -> None:
         self.published += 1
-        self.outbox.put(key, line, now)
-        self._check((key,))
+        self.outbox.put(key, line, now, inf if limit is None else limit)
+        self._check((key,), limit)
 
     def confirmed(self, now: float) -> None:
         """Note that the server has confirmed the subscription of a new link (R1)."""
@@ -228,6 +235,8 @@ class Rules:
         self._link += 1
         self.echo.reset()
         self._arrivals.reset(self._origin, self._link, self.echo.next_number() - 1, now)
+        if self._is_mixed:
+            self._mixed_until = max(self._mixed_until, now + self._mixed_for)
         if self._replay is None or not self._replay.confirmed() or self._is_mixed:
             self._check_after_gap(now)
 
@@ -260,7 +269,7 @@ class Rules:
             head, before, own = split_ids(head)
             origin, link, number, age = _parse(head)
             if self._replay is None or not own:
-                self._hear_unkept(now)
+                self._hear_unkept(now, self._mixed_for)
             elif self._confirmed:
                 self._follow(self._replay, head, before, own, now)
             if number and self._confirmed and (self._replay is None or not own):
@@ -272,7 +281,7 @@ class Rules:
         elif message.startswith(DATA):
             self._tell(message)
         else:
-            self._hear_unkept(now)
+            self._hear_unkept(now, inf)
             self._hear_lines(message, now, False)
 
     def reads_from(self) -> str | None:
@@ -291,7 +300,7 @@ class Rules:
         for _, text in entries[1:]:
             head, _, body = text.partition("\n")
             if body and _parse(head)[0] != self._origin:
-                lines.update(dict.fromkeys(body.split("\n")))
+                lines.update((line, None) for line, _ in lines_of(body))
         if lines:
             self.replayed += len(lines)
             self._hear_body("\n".join(lines), now)
@@ -366,54 +375,59 @@ class Rules:
 
     def _follow(self, replay: Missed, head: str, before: str, own: str, now: float) -> None:
         """Note the ids of a message. It is a gap if, on this link, messages before it are missing (R10)."""
+        self._is_mixed = self._is_mixed and now < self._mixed_until
         was_reading, is_first = replay.reads_from() is not None, replay.is_new()
         if not replay.hear(head, before, own):
             self._check_everything(now)
         if not is_first and not was_reading and replay.reads_from() is not None:
             self.gaps += 1
 
-    def _hear_unkept(self, now: float) -> None:
-        """Note a message that the server does not keep (R10). Earlier ones may have been lost in earlier gaps."""
-        if self._replay is not None and not self._is_mixed:
+    def _hear_unkept(self, now: float, lasts: float) -> None:
+        """Note a message that the server does not keep (R10). Earlier ones may have been lost in earlier gaps.
+
+        Args: lasts: seconds for which more of them are expected.
+        """
+        if self._replay is None:
+            return
+        if self._mixed_until == -inf:
+            self._warn("a gap checks everything, as some messages come without replay=: pass it in all processes")
+        self._mixed_until = max(self._mixed_until, now + lasts)
+        if not self._is_mixed:
             self._is_mixed = True
             if self._link > 1:
                 self._check_everything(now)
 
     def _hear_body(self, body: str, now: float) -> None:
-        if not self._hear_keys(body.split("\n")):
-            self._hear_lines(body, now, True)
-
-    def _hear_keys(self, lines: list[str]) -> bool:
-        """Check the keys on *lines*. Returns: False if a line is not a key."""
+        """Check the keys of a message of a bus: all at once if each line is a key without a limit."""
         try:
-            keys = decode_all(lines)
+            keys = decode_all(body.split("\n"))
         except MalformedError:
-            return False
-        self.received += len(keys)
-        self._check(keys)
-        return True
+            self._hear_lines(body, now, True)
+        else:
+            self.received += len(keys)
+            self._check(keys, None)
 
     def _hear_lines(self, text: str, now: float, is_of_a_bus: bool) -> None:
-        """Check the keys in *text* line by line, because some lines may not be keys."""
-        keys: list[Hashable] = []
+        """Check the keys in *text* line by line, because some have limits, or may not be keys."""
         malformed = 0
-        for line in map(str.strip, text.split("\n")):
+        for line, limit in lines_of(text):
             if line.startswith(EVERY_KEY) and (line[1:].isdecimal() or len(line) == 1):
                 self.received += 1
                 if now - int(line[1:13] or 0) / 1000 >= self._everything_at:
                     self._hear_everything(now)
             elif line:
                 try:
-                    keys.append(decode(line))
+                    key = decode(line)
                 except MalformedError:
                     malformed += 1
                     if malformed == MAX_MALFORMED:
                         if is_of_a_bus:  # it is of a newer version: the rest may hold keys
                             self._hear_everything(now)
                         break
+                else:
+                    self.received += 1
+                    self._check((key,), limit)
         self.malformed += malformed
-        self.received += len(keys)
-        self._check(keys)
 
 
 def _parse(head: str) -> tuple[str, int, int, float]:

@@ -17,7 +17,6 @@ from ..clock import running_loop
 from ..core.kit import Observer
 from .bus import Bus, BusStatistics
 from .engine import CHANNEL, BusClosedError, BusConnectError, DataEngine, Engine
-from .keys import encode
 from .outbox import Outbox
 from .reconnecting import Reconnecting
 from .rules import Rules
@@ -143,19 +142,9 @@ class ServerBus(Bus):
         finally:
             await self._stop(task, reconnecting)
 
-    def publish(self, key: Hashable) -> None:
-        """Check *key* here, and soon in every other process. Call it once the change is visible to the others.
-
-        Never waits. While the server is down, the key is kept and sent later. More than 10,000 kept keys are replaced
-        by a single "check everything".
-
-        Args: key: as for Bus.
-        Raises: as for Bus.
-        Cost: 2 to 4 us, plus the check.
-        """
-        self._check_here()
+    def _publish(self, key: Hashable, line: str, limit: int | None) -> None:
         assert self._loop is not None and self._reconnecting is not None  # noqa: PT018 both are set by start()
-        self._rules.publish(key, encode(key), self._loop.time())
+        self._rules.publish(key, line, self._loop.time(), limit)
         self._reconnecting.wake()
 
     async def flush(self) -> None:
@@ -209,6 +198,7 @@ class ServerBus(Bus):
             replays=replays and self._listens,
             listens=self._listens,
             tell=fan.tell,
+            warn=partial(logger.warning, "bus %r: %s", self.name),
         )
 
     def _begin_task(self, loop: asyncio.AbstractEventLoop, reconnecting: Reconnecting) -> asyncio.Task[None]:

@@ -12,8 +12,11 @@ from typing import Protocol, final, runtime_checkable
 class Target(Protocol):
     """Checks keys for a bus, as Purgatory and LongPolling do. The bus calls both methods in the event loop."""
 
-    def notify(self, key: Hashable, /) -> object:
-        """Called when the state behind *key* may have changed. Must not block."""
+    def notify(self, key: Hashable, limit: int | None = None, /) -> object:
+        """Called when the state behind *key* may have changed. Must not block.
+
+        Args: limit: of the publish; given only if it has one. A target to which it means nothing calls everything.
+        """
         ...
 
     def notify_all(self) -> object:
@@ -32,7 +35,7 @@ class DataTarget(ABC):
     def notify_all(self) -> object:
         """Called when messages may have been lost."""
 
-    def notify(self, key: Hashable) -> None:  # noqa: B027 for it, no key means anything
+    def notify(self, key: Hashable, limit: int | None = None) -> None:  # noqa: B027 for it, no key means anything
         """Do nothing."""
 
 
@@ -68,11 +71,12 @@ class Targets:
         """Call *target* no more. Idempotent."""
         self._targets = tuple(other for other in self._targets if other is not target)
 
-    def check(self, keys: Iterable[Hashable]) -> None:
+    def check(self, keys: Iterable[Hashable], limit: int | None = None) -> None:
+        limits = () if limit is None else (limit,)
         for key in keys:
             for target in self._targets:
                 try:
-                    target.notify(key)
+                    target.notify(key, *limits)
                 except (Exception, CancelledError) as exc:  # I11: an operation's failure may be either
                     self._report(exc)
 

@@ -23,7 +23,8 @@ that caused it, so all awaited conditions that this check wakes may share one re
 **Standing waits** (standing). What has to be awaited is read by a task. Its operation stays parked meanwhile: a check
 does not end it, but calls for a read. Awaited conditions, follow(), event streams and listeners of logs wait so. A
 check with a limit calls for that many reads. A read that finds nothing passes its call on to an operation that has not
-read since that check. A read that is given up passes it on to any.
+read since that check, unless it takes what it finds: then another was faster. A read that is given up passes it on to
+any.
 
 **Due and last read.** An operation whose time is up is DUE, and is tried once more: what came in with the deadline
 wins. If that try ends nothing, it expires. An awaited condition answers that try with LAST_READ, and stays pending,

@@ -205,7 +205,7 @@ class AwaitableOperation(Operation):
         """End it as COMPLETED and run on_complete().
 
         Returns: True for the one call that ended it, False for all others.
-        Raises: RuntimeError: called from another thread.
+        Raises: RuntimeError: called from another thread. That is not noticed while try_complete() runs.
         Cost: O(1), and O(1) per key. Invariants: I5, I6, I15.
         """
         if self._op_state != PENDING:

@@ -6,7 +6,7 @@ Operations are tried, registered, given a timeout, tried again, refused and ende
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Any, Final, cast, final
 
 from mypy_extensions import u8
@@ -17,6 +17,7 @@ from ..statistics import Statistics
 from .deadlines import AWAKE, ClockAlarm, Deadlines, TimedBlock
 from .endings import attempt, call_each_then_raise, publish_cancelled, publish_completed, publish_failure, unlink
 from .loop import Loop
+from .nanoseconds import timeout_seconds
 from .observer import Finder, Observer, Observers
 from .operation import (
     CANCELLED,
@@ -25,13 +26,15 @@ from .operation import (
     FAILED,
     MISSED,
     NOT_DUE,
+    NOT_GIVEN,
     PENDING,
     UNPARKED,
+    UNSET,
     Awaiters,
     Operation,
     Owner,
+    no_timeout,
     not_an_operation,
-    not_initialised,
 )
 from .purging import Purging
 from .unawaited import Unawaited
@@ -114,7 +117,7 @@ class Core(Owner):
         #: PurgatoryFullError raised; results that no awaiter took.
         self.refused = 0
         self.undelivered_results = 0
-        #: Reads of awaited conditions that a check called for, and those of them that found nothing.
+        #: Reads of awaited conditions that a check called for; and how many of them found nothing.
         self.reads = 0
         self.reads_in_vain = 0
         #: Seconds that the longest iteration took.
@@ -136,10 +139,12 @@ class Core(Owner):
         self.watchers.clear()  # of entries that could not be dropped
         self.purging.clear()
         self.checks.clear()
-        self.deadlines.close_blocks()
+        blocks = self.deadlines.take_blocks()
         try:
             call_each_then_raise(pending, self._publish_closed)
         finally:
+            for block in blocks:  # after that: a follow() in a block leaves it quietly
+                block.close()
             self._unawaited.report_all()
 
     def leave_to_parent(self) -> None:
@@ -161,7 +166,7 @@ class Core(Owner):
 
     # the way in
 
-    def park(self, candidate: Any, keys: Iterable[Hashable]) -> bool:
+    def park(self, candidate: Any, keys: Any, timeout: object = NOT_GIVEN) -> bool:
         """Try, register under every key, start the timeout, try again. Returns: True iff that ended the operation.
 
         The first try may save the registration. The second follows it, so that no event is missed: an earlier event is
@@ -176,17 +181,16 @@ class Core(Owner):
         if not isinstance(candidate, Operation):
             raise not_an_operation(candidate)
         op = candidate
-        try:
-            owner = op._op_owner
-        except AttributeError:
-            raise not_initialised(op) from None
         watch_keys = checked_keys(keys)
-        if owner is not None or op._op_owner is not None:  # an iterable of keys may watch it, too
+        seconds = op._op_timeout if timeout is NOT_GIVEN else timeout_seconds(timeout)
+        if seconds == UNSET:
+            raise no_timeout(op)
+        if op._op_owner is not None:  # an iterable of keys may have watched it, too
             raise RuntimeError(f"op must be watched only once, got {described(op)}; make a new one for each watch()")
-        if op._op_state != PENDING:
-            op._op_owner = self
-            return False
         op._op_owner = self
+        if op._op_state != PENDING:
+            return False
+        op._op_timeout = seconds
         op._op_keys = watch_keys
         if attempt(op) != PENDING:
             return True

@@ -21,8 +21,8 @@ from .watchers import Watchers
 
 #: Tasks to cascade between two readings of the clock.
 CASCADE_SLICE: Final = 128
-#: The value of ``until`` while the clock is awake: nothing is earlier.
-AWAKE: Final = -NEVER
+#: The value of ``until`` while the clock is awake: nothing is earlier. (Python is slow with integers beyond 2**62.)
+AWAKE: Final = -(1 << 62)
 #: Nanoseconds: if the clock wakes later than this after its time, the loop was stalled.
 STALLED: Final = 10_000_000
 #: Loop iterations to read in after a stall, before anything expires. A handler that awaits a stream needs two or three.
@@ -184,13 +184,15 @@ class Deadlines:
         if self.timer.cancel(block):
             self.blocks -= 1
 
-    def close_blocks(self) -> None:
-        """Close the blocks: nothing else is in the timer any more (I13)."""
+    def take_blocks(self) -> list[TimedBlock]:
+        """Take the blocks out of the timer: nothing else is there any more (I13)."""
         self.blocks = 0
+        blocks: list[TimedBlock] = []
         while len(self.timer) > 0:
             block = self.timer.poll(NEVER, CASCADE_SLICE)
             if block is not None:
-                cast(TimedBlock, block).close()
+                blocks.append(cast(TimedBlock, block))
+        return blocks
 
     def sleep(self) -> None:
         """Let the clock sleep until the next expiration, no longer (I4)."""

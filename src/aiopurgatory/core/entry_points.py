@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from ..arguments import described, unhashable
+from ..arguments import Items, described, unhashable
 from ..statistics import Statistics
 from .checks import ALL
 from .core import OPEN, Core
 from .nanoseconds import timeout_seconds
+from .operation import NOT_GIVEN
 from .outcome import AnyOperation
 from .timeouts import Timeout
 
@@ -58,39 +59,43 @@ class EntryPoints:
         """Take a snapshot. Cost: O(buckets), for any number of operations."""
         return self._core.statistics()
 
-    def watch(self, op: OpT, keys: Iterable[Hashable]) -> OpT:
+    def watch(self, op: OpT, keys: Items[Hashable], *, timeout: SupportsFloat | None = NOT_GIVEN) -> OpT:
         """Register *op* and return it: ``result = await purgatory.watch(op, keys)``.
 
         The operation is registered when this returns, awaited or not. If the task may be cancelled before it awaits
         *op*, await in the same statement or cancel *op* yourself: otherwise it stays until its deadline.
 
         Args:
-            op: an operation that was not watched before.
-            keys: at least one hashable; duplicates count once. A tuple is an iterable of keys, too:
+            op: a DelayedOperation that was not watched before.
+            keys: a list, tuple or other iterable of at least one hashable, but no single str. Duplicates count once.
                 ``watch(op, ("orders", 0))`` watches the two keys "orders" and 0. For that one key, pass
                 ``[("orders", 0)]``.
+            timeout: seconds, or None for no deadline, as DelayedOperation takes it. Left out (default): the operation
+                was given one by its constructor.
 
+        Returns: *op*, for ``await``.
         Raises: as try_complete_else_watch().
         """
-        self._core.park(op, keys)
+        self._core.park(op, keys, timeout)
         return op
 
-    def try_complete_else_watch(self, op: AnyOperation, keys: Iterable[Hashable]) -> bool:
+    def try_complete_else_watch(
+        self, op: AnyOperation, keys: Items[Hashable], *, timeout: SupportsFloat | None = NOT_GIVEN
+    ) -> bool:
         """End *op* if its condition holds, else park it under every key until it does or its time is up.
 
         No event can be missed: *op* is tried, registered, and tried again.
 
-        If this raises, *op* is untouched and may be watched later.
+        If this raises, *op* may be watched later.
 
-        Args:
-            op: an operation that was not watched before.
-            keys: at least one hashable; duplicates count once.
+        Args: as for watch().
 
-        Returns: True iff this call ended it.
+        Returns: a bool: True iff this call ended it.
 
         Raises:
-            TypeError: *op* is not an operation; or *keys* is not an iterable of hashables, or is a bare str or bytes.
-            ValueError: *keys* is empty.
+            TypeError: *op* is not an operation, or has no timeout; or *keys* is not an iterable of hashables, or is a
+                bare str or bytes; or *timeout* is not a number.
+            ValueError: *keys* is empty, or *timeout* is NaN.
             RuntimeError: *op* was watched before; or the purgatory is not started, or belongs to another event loop,
                 thread or process.
             PurgatoryClosedError: the purgatory is closed.
@@ -99,7 +104,7 @@ class EntryPoints:
         Cost: two try_complete(), O(1) per key, O(levels) for the timeout. Invariants: I1, I4, I12, I15.
         Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch.
         """
-        return self._core.park(op, keys)
+        return self._core.park(op, keys, timeout)
 
     def check_and_complete(self, key: Hashable, limit: SupportsIndex | None = None) -> int:
         """Call this when the state behind *key* changes: try every operation waiting under it, oldest first.
@@ -107,13 +112,15 @@ class EntryPoints:
         Called from a hook during another check, it is queued until that check finishes, and returns 0 (I7).
 
         Args:
-            key: its state has changed.
-            limit: stop when this many have ended. None (default): no limit. ``limit=1`` wakes one of many idle
+            key: any hashable. Its state has changed.
+            limit: an int; stop when this many have ended. None (default): no limit. ``limit=1`` wakes one of many idle
                 workers. Operations that do not end do not count, but the reads of awaited conditions do: so many
                 begin. A read that finds nothing, fails or is cancelled passes its call on to the next operation that
-                waits under *key*. (With a limit, an operation that is watched during the check may be tried, too.)
+                waits under *key*. A hand-out (``on_undelivered=``) that finds nothing does not: another was faster. So
+                let hand-outs of different things wait under different keys. (With a limit, an operation that is
+                watched during the check may be tried, too.)
 
-        Returns: how many operations this call ended, completed or failed; 0 for a key that nothing watches.
+        Returns: an int: how many operations this call ended, completed or failed; 0 for a key that nothing watches.
 
         Raises:
             TypeError: *key* is not hashable.
@@ -235,7 +242,8 @@ class EntryPoints:
             TypeError: *delay* is not a number.
             ValueError: *delay* is NaN.
             RuntimeError: the purgatory was never started. Raised by the block: it belongs to another loop.
-            PurgatoryClosedError: raised by the block if the purgatory is closed, or closes during it.
+            PurgatoryClosedError: raised by the block if the purgatory is closed, or closes during it. If the block then
+                waits in a follow(), it ends quietly instead.
 
         Cost: O(levels) to enter, O(1) to leave.
         """

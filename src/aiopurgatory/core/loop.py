@@ -23,6 +23,7 @@ class Loop:
         "_get_ident",
         "_ident",
         "_is_running",
+        "_notes_thread",
         "current_task",
         "debug",
         "done",
@@ -52,6 +53,7 @@ class Loop:
         self._ident = 0
         self._current_loop: Callable[[], object] = int
         self._by_ident = False
+        self._notes_thread = False
         #: Returns the running task of a loop, or None.
         self.current_task: Any = None
 
@@ -88,6 +90,7 @@ class Loop:
         self._ident = get_ident()
         self._current_loop = current_loop
         self._by_ident = by_ident
+        self._notes_thread = by_ident and hasattr(running, "_thread_id")
         self.current_task = current_task
 
     def leave(self) -> None:
@@ -102,6 +105,9 @@ class Loop:
         """Is the caller inside this loop? (I15)"""
         # A loop that runs, and was entered in this thread, is the one running here. Asking asyncio costs a system call
         # on Python 3.11: a sixth of a whole operation.
+        if self._notes_thread:
+            thread: int | None = self.running._thread_id
+            return thread is not None and thread == self._get_ident()
         if self._by_ident and self._get_ident() == self._ident:
             return self._is_running()
         if self._current_loop() is not self.running:

@@ -42,6 +42,9 @@ LAST_READ: Final = 2
 MISSED: Final = 3
 #: The time at which an operation was parked, until it is. (A flag would cost 8 bytes.)
 UNPARKED: Final = -inf
+#: The timeout of an operation that was given none; and that of a call without one.
+UNSET: Final = -1.0
+NOT_GIVEN: Final[Any] = ...
 
 
 class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc 2.4); mypy refuses a missing method
@@ -94,38 +97,25 @@ class Operation(Entry):
     The prefix of the private names keeps them apart from names in users' subclasses.
     """
 
-    __slots__ = (
-        "_op_due",
-        "_op_keys",
-        "_op_number",
-        "_op_owner",
-        "_op_raises",
-        "_op_ready",
-        "_op_result",
-        "_op_retrieved",
-        "_op_state",
-        "_op_timeout",
-        "_op_trying",
-        "_op_watched_at",
-    )
-
+    # The fields have their defaults before ``__init__``: a constructor need not call this one.
+    _op_state: u8 = PENDING
+    _op_ready: bool = False  # the result is known; not yet while on_complete runs
+    _op_raises: bool = False  # the result is a Failure
+    _op_retrieved: bool = False  # somebody has seen the result
+    _op_due: u8 = NOT_DUE
+    _op_trying: bool = False  # try_complete runs
+    _op_timeout: float = UNSET
+    _op_watched_at: float = UNPARKED
+    _op_owner: Owner | None = None  # set when it is watched, and kept
+    _op_keys: tuple[Hashable, ...] = ()
+    _op_number: object = None  # an int, once it shares a key; see Watchers
+    _op_result: object = None  # the first of its Awaiters until it is ready
     #: Its class overrides on_end(); see mark_instances().
     _op_has_end_hook: bool = False
 
-    def __init__(self, timeout: object) -> None:
-        super().__init__()
-        self._op_state: u8 = PENDING
-        self._op_ready = False  # the result is known; not yet while on_complete runs
-        self._op_raises = False  # the result is a Failure
-        self._op_retrieved = False  # somebody has seen the result
-        self._op_due: u8 = NOT_DUE
-        self._op_trying = False  # try_complete runs
-        self._op_timeout = timeout_seconds(timeout)
-        self._op_watched_at = UNPARKED
-        self._op_owner: Owner | None = None  # set when it is watched, and kept
-        self._op_keys: tuple[Hashable, ...] = ()
-        self._op_number: object = None  # an int, once it shares a key; see Watchers
-        self._op_result: object = None  # the first of its Awaiters until it is ready
+    def __init__(self, timeout: object = NOT_GIVEN) -> None:
+        if timeout is not NOT_GIVEN:
+            self._op_timeout = timeout_seconds(timeout)
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -206,8 +196,8 @@ class Operation(Entry):
 
     @property
     def timeout(self) -> float | None:
-        """The timeout in seconds; None for no deadline."""
-        return None if self._op_timeout == inf else self._op_timeout
+        """The timeout in seconds; None for no deadline, and before it is given to ``watch()``."""
+        return self._op_timeout if 0.0 <= self._op_timeout < inf else None
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
@@ -260,8 +250,9 @@ def deadline_seconds(op: Operation) -> float | None:
     return None if op._op_timeout == inf else deadline_of(op) / NS
 
 
-def not_initialised(op: Operation) -> TypeError:
-    return TypeError(f"{type(op).__name__}.__init__ must call super().__init__(timeout)")
+def no_timeout(op: Operation) -> TypeError:
+    name = type(op).__name__
+    return TypeError(f"{name} has no timeout; pass watch(op, keys, timeout=...), or call super().__init__(timeout)")
 
 
 def not_an_operation(candidate: Any) -> TypeError:

@@ -50,6 +50,7 @@ class StandingWait(AwaitableOperation):
     Args:
         timeout: as for every operation; None: no deadline. A stream without *stall* ends then, after a last read.
         is_single: the first value ends it.
+        hands_out: its reads take what they find. If one finds nothing, then another was faster.
         idle: of a stream: seconds of waiting without a value after which take_idle() returns True. inf: never.
         stall: of a stream: seconds that its task may be busy before it expires. inf: as long as it likes.
         has_news: whether a check calls for a read. None: each does.
@@ -62,6 +63,7 @@ class StandingWait(AwaitableOperation):
         "_due_at",
         "_ends_at",
         "_fires",
+        "_hands_out",
         "_has_news",
         "_idle",
         "_idle_at",
@@ -87,6 +89,7 @@ class StandingWait(AwaitableOperation):
         core: Core,
         timeout: object = None,
         is_single: bool = False,
+        hands_out: bool = False,
         idle: float = inf,
         stall: float = inf,
         has_news: Callable[[], bool] | None = None,
@@ -94,6 +97,7 @@ class StandingWait(AwaitableOperation):
         super().__init__(timeout)
         self._core: Final = core
         self._is_single: Final = is_single
+        self._hands_out: Final = hands_out
         self._idle: Final = idle
         self._stall: Final = stall
         self._has_news: Final = has_news
@@ -180,7 +184,7 @@ class StandingWait(AwaitableOperation):
         """Returns: whether the task was cancelled because this ended, and for nothing else."""
         return leave(self)
 
-    def end(self, is_found: bool) -> None:
+    def end(self, is_found: bool, has_failed: bool = False) -> None:
         """The read is done. *is_found*: it has found a value."""
         leave(self)  # it is inside if the read has swallowed its cancellation
         if self.check != NO_CHECK:
@@ -194,7 +198,9 @@ class StandingWait(AwaitableOperation):
         state = self._op_state
         if owes is not None and not (is_found and state == COMPLETED):
             # A read that found nothing saw the change. One that was cancelled may have put back what it took.
-            pass_on(self, owes, state in (PENDING, EXPIRED))
+            is_seen = state in (PENDING, EXPIRED)
+            if not (is_seen and self._hands_out) or is_found or has_failed:
+                pass_on(self, owes, is_seen)
         if state != PENDING:
             pass_owed(self)
 
@@ -224,7 +230,7 @@ class StandingWait(AwaitableOperation):
         return woken
 
     def take_idle(self) -> bool:
-        """Is the consumer to be told that there is no value? It is told once in each interval."""
+        """Take the idle notice: True at most once per interval."""
         if not self._is_idle:
             return False
         self._is_idle = False
@@ -344,9 +350,9 @@ def pass_owed(wait: StandingWait) -> None:
 
 
 def call_next(passed: tuple[Core, LimitedCall]) -> None:
-    """Try what waits under the key, oldest first, until something ends or reads. What has read since is left out.
+    """Try the operations under the key, oldest first, until one ends or reads. Skip those that have read since.
 
-    Operations that come meanwhile are left out, too: their first read sees the change. So they are listed once.
+    Operations that come meanwhile are skipped, too: their first read sees the change. So they are listed once.
     """
     core, owed = passed
     if owed.rest is None:

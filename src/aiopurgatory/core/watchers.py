@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from itertools import islice
-from typing import cast
+from typing import Any, cast
 
 from ..arguments import described, require_hashable, unhashable
 from .operation import PENDING, Operation
@@ -174,10 +174,10 @@ def oldest(entry: object, most: int) -> list[Operation]:
     return [] if entry is None else [cast(Operation, entry)]
 
 
-def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
+def checked_keys(keys: Any) -> tuple[Hashable, ...]:
     """Return *keys* as a tuple of distinct hashables; *keys* itself if it is one."""
-    if isinstance(keys, tuple):
-        found = keys
+    if isinstance(keys, (list, tuple)):
+        found = tuple(keys)
     elif isinstance(keys, (str, bytes, bytearray)):
         raise TypeError(f"keys must be an iterable of keys, got the single {type(keys).__name__} {keys!r}; pass [key]")
     elif not hasattr(keys, "__iter__"):

@@ -2,11 +2,10 @@
 
 from ._replication import NotEnoughReplicasError
 from .all import DelayedAll
-from .feed import Feed, fetch
-from .group.barrier import JoinBarrier
-from .group.generation import Generation, GroupFullError, JoinError
+from .barrier import JoinBarrier
+from .feed import Feed, Readable, SourceError, fetch
 from .heartbeats import Heartbeats
-from .readable import Readable, SourceError
+from .members import Generation, GroupFullError, JoinError
 from .replication import Replicas, produce
 from .thresholds import Thresholds
 

@@ -7,7 +7,7 @@ from typing import Any, Final, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
-from ..arguments import described, require_int
+from ..arguments import described, require_int, require_items
 from ..core.kit import expire_only_try, is_pending
 from ..errors import DeadlineError, PurgatoryError
 from ..purgatory import Purgatory
@@ -51,12 +51,9 @@ class BaseReplicas:
         self._waits: Final = BaseThresholds(purgatory, key, start=start)
         require_int("min_in_sync", min_in_sync, 1)
         self._min_in_sync: Final = as_int("min_in_sync", min_in_sync)
-        if isinstance(replicas, (str, bytes)):
-            raise TypeError(f"replicas must be an iterable of names, got the single name {replicas!r}; pass [name]")
+        require_items("replicas", replicas, "name")
         if isinstance(replicas, (set, frozenset)):
             raise TypeError(f"replicas must have an order, the leader first, got the set {described(replicas)}")
-        if not hasattr(replicas, "__iter__"):
-            raise TypeError(f"replicas must be an iterable of names, the leader first, got {described(replicas)}")
         names = list(replicas)
         if not names:
             raise ValueError("replicas must name at least one replica, got none")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, cast
 
+from ..arguments import Items
 from ..purgatory import Purgatory
 from ._replication import BaseReplicas, DelayedProduce
 from .thresholds import Thresholds
@@ -54,7 +55,7 @@ class Replicas(BaseReplicas, Generic[R]):
             self,
             purgatory: Purgatory,
             key: Hashable,
-            replicas: Iterable[R],
+            replicas: Items[R],
             *,
             min_in_sync: SupportsIndex = 1,
             start: SupportsIndex = 0,

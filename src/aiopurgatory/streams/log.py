@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, TypedDict
@@ -27,6 +28,13 @@ from .watched import WatchedStore
 from .writer import Writer
 from .writes import Appending, Keep
 
+_logger: Final = logging.getLogger("aiopurgatory")
+
+_NO_LIFESPAN: Final = (
+    "log %r was given to an app as its lifespan, and is used before that was run; a server runs only the lifespan of "
+    "the outermost app: give that lifespan=log.lifespan, or 'async with log' in its own; otherwise a worker that stops "
+    "leaves the ends of its runs to their leases"
+)
 #: append() remembers the state of at most so many topics.
 _MAX_WRITERS: Final = 1_000
 
@@ -148,6 +156,8 @@ class EventLog(Starting):
         self._runs: Final = Runs()
         self._writers: OrderedDict[str, Writer] = OrderedDict()
         self._appended = 0
+        #: Whether an app was given the lifespan, and has not run it.
+        self._awaits_lifespan = False
 
     @property
     def name(self) -> str:
@@ -219,9 +229,18 @@ class EventLog(Starting):
                 finally:
                     await self._store.aclose()
 
+    @property
+    def lifespan(self) -> Callable[..., AbstractAsyncContextManager[None]]:
+        """Start with an app, and close with it: ``FastAPI(lifespan=log.lifespan)``, and so for Starlette.
+
+        A server runs only the lifespan of the outermost app, not those of mounted ones.
+        """
+        self._awaits_lifespan = True
+        return self._live
+
     @asynccontextmanager
-    async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
-        """Start with an app, and close with it: ``FastAPI(lifespan=log.lifespan)``, and so for Starlette."""
+    async def _live(self, app: Any = None) -> AsyncIterator[None]:
+        self._awaits_lifespan = False
         async with self:
             yield
 
@@ -361,6 +380,9 @@ class EventLog(Starting):
         if self._tails is None or self._loop is not asyncio.get_running_loop():
             if self._tails is None and self._is_closed:
                 raise PurgatoryClosedError(f"log {self.name!r} is closed")
+            if self._awaits_lifespan:
+                self._awaits_lifespan = False
+                _logger.warning(_NO_LIFESPAN, self.name)
             await self.start()
         assert self._tails is not None
         return self.purgatory, self._tails

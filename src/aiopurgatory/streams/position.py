@@ -40,8 +40,12 @@ class Position:
         if tail is not None:
             self._tails.leave(tail)
 
-    async def until_known(self) -> None:
-        """Wait until the topic is there, or is an empty one, or until next() raises."""
+    async def until_known(self, timeout: float) -> None:
+        """Wait until the topic is there, or is an empty one, or until next() raises.
+
+        Args: timeout: seconds after which not to wait for the server any longer.
+        """
+        end = asyncio.get_running_loop().time() + timeout
         while (
             (tail := self._tail) is not None
             and tail.state is None
@@ -49,7 +53,10 @@ class Position:
             and not (tail.is_absent and self._until == inf)
             and not self._is_late(tail)
         ):
-            await asyncio.shield(tail.next_change())
+            left = None if tail.is_absent else end - asyncio.get_running_loop().time()
+            if left is not None and left <= 0.0:
+                return
+            await asyncio.wait((tail.next_change(),), timeout=left)  # which cancels nothing
 
     @property
     def is_read(self) -> bool:

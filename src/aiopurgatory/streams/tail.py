@@ -81,7 +81,7 @@ class Tail:
         #: When to read again, if this is not called before.
         self._due = inf
         self._is_called = False
-        #: Whether the next read turns the listeners, even if it finds nothing new.
+        #: Wake all listeners after the next read, even if it finds nothing.
         self._is_owed = False
         self._woken: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
@@ -225,7 +225,7 @@ class Tail:
         self.last, self._id = state.last, state.id_of(state.last)
 
     def next_change(self) -> asyncio.Future[None]:
-        """Return a future that is done when the turn changes. Many may await it: shield it."""
+        """Return a future that is done when the turn changes. Many may wait for it: none may cancel it."""
         if self._next is None:
             self._next = self._loop.create_future()
         return self._next

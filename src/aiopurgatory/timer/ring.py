@@ -15,16 +15,19 @@ from mypy_extensions import mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Entry:
-    """An item of a ring: a deadline and the links, under names that subclasses are unlikely to use."""
+    """An item of a ring: a deadline and the links, under names that subclasses are unlikely to use.
 
-    __slots__ = ("_ring_bucket", "_ring_deadline", "_ring_next", "_ring_prev")
+    Its fields have their defaults before ``__init__``, so that the constructor of a subclass need not call this one.
+    """
+
+    _ring_deadline: int = 0
+    # None while in no timer: self-links would be cycles, which keep an ended task alive until the next gc pass.
+    _ring_prev: Entry | None = None
+    _ring_next: Entry | None = None
+    _ring_bucket: Bucket | None = None  # the one that counts it
 
     def __init__(self, deadline: int = 0) -> None:
         self._ring_deadline = deadline
-        # None while in no timer: self-links would be cycles, which keep an ended task alive until the next gc pass.
-        self._ring_prev: Entry | None = None
-        self._ring_next: Entry | None = None
-        self._ring_bucket: Bucket | None = None  # the one that counts it
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -4,6 +4,7 @@ The module ``aiohttp`` supports aiohttp apps; ``inspector`` is the live page of 
 """
 
 from .answer import Answer
+from .answering import LogPolling
 from .connected import DisconnectedError, while_connected
 from .delivery import EventAnswer
 from .events import EventRoute
@@ -19,6 +20,7 @@ __all__ = [
     "DisconnectedError",
     "EventAnswer",
     "EventRoute",
+    "LogPolling",
     "LongPollRoute",
     "LongPollStatistics",
     "LongPolling",

@@ -70,7 +70,8 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
         task = asyncio.ensure_future(handler(request))  # in a copy of this context
         _client.reset(token)
         try:
-            return await asyncio.shield(task)
+            await asyncio.wait([task])  # and do not cancel it. A cancelled shield() reports its error, from 3.14 on.
+            return task.result()
         except asyncio.CancelledError:
             if client.left is None or task.done():
                 task.cancel()

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from ..cancellations import cancellations
+from ..clock import cancellations
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

@@ -81,7 +81,7 @@ class Delivery(Generic[K]):
                 raise failure or ReadFailedError("the source did not answer in time")
             first = replaced(failure)
             self.close()
-        elif not first and stream.feed.is_over:  # EventSource reconnects after any other status
+        elif not first and stream.feed.is_over and not stream.is_old():  # EventSource reconnects after any other status
             self.close()
             desk.count(204)
             return Answer(204, b"", [NO_STORE])

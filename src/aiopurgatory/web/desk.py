@@ -9,7 +9,7 @@ from typing import Any, Final, final
 
 from ..arguments import require_name
 from ..clock import running_loop
-from ..core.kit import Observer, checked_observers, core_of
+from ..core.kit import Observer, checked_keys, checked_observers, core_of
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .answer import Answer, GroupLimitError, Refusals, ReplacedError
@@ -76,10 +76,11 @@ class Desk:
     """Parks clients in *purgatory*, refuses them, and counts both.
 
     Args:
-        polling: the object that observers are told of; None: they are not told.
+        polling: the object that observers get in opened() and closed(); None: those are not called.
         name: labels the statistics; None: the purgatory's.
         observers: are told, as are those of the purgatory.
         stop_signals: whether stop signals close it.
+        adds_keys: a client's keys are watched in addition to its resource; default: in place of it.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Desk:
         name: str | None = None,
         observers: Iterable[Observer] = (),
         stop_signals: bool = True,
+        adds_keys: bool = False,
     ) -> None:
         if name is not None:
             require_name("name", name)
@@ -102,6 +104,7 @@ class Desk:
         self._polling = polling
         self._observers = checked_observers(observers)
         self._stop_signals = stop_signals
+        self._adds_keys = adds_keys
         self.places = Places(policy.max_per_group)
         self.refusals: Final = Refusals(policy.retry_after)
         #: Open streams.
@@ -165,7 +168,8 @@ class Desk:
 
     def _park(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
         self.places.make_room(op)
-        self.purgatory.watch(op, (op.resource,) if request.keys is None else request.keys)
+        keys = (op.resource,) if request.keys is None else request.keys
+        self.purgatory.watch(op, (op.resource, *checked_keys(keys)) if self._adds_keys else keys)
         self.places.take(op)
 
     def leave(self, poll: ClientOperation[Any]) -> None:

@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 from ..core.kit import core_of
 from ..errors import GoneError, NotFoundError
 from ..purgatory import Purgatory
-from ..streams import EventLog, StoreError
+from ..streams import Event, EventLog, StoreError
 from ..streams.log import position_in
 from ..streams.position import Position
 from ..streams.tail import SPREAD
-from .answer import NO_STORE, VARY, Answer, RawHeader, ReadFailedError, etag
+from .answer import NO_STORE, VARY, Answer, ReadFailedError, etag
 from .desk import Desk
 from .policy import Policy
 from .poll import LongPoll
@@ -29,7 +29,7 @@ _logger: Final = logging.getLogger("aiopurgatory")
 _JSON: Final = (b"content-type", b"application/json")
 #: The most characters of a topic. Longer ones cannot exist.
 _MAX_TOPIC: Final = 200
-#: Seconds that the first read of a topic may take, however short the wait of its poll is.
+#: Seconds that the first read of a topic may take before a stream begins without it, or a poll with a short wait ends.
 FIRST_READ: Final = 1.0
 #: When the failure of a log was last logged, by its loop's clock.
 _logged_at: Final = WeakKeyDictionary[EventLog, float]()
@@ -42,7 +42,7 @@ class LogEvents(Content[Any]):
     """The events of *log*. Each route has a desk of its own. Args: policy: None: the default one."""
 
     def __init__(self, log: EventLog, policy: Policy | None) -> None:
-        super().__init__(Desk(log.purgatory, policy or Policy()))
+        super().__init__(Desk(log.purgatory, policy or Policy(), adds_keys=True))
         self._log = log
 
     async def answer(self, request: PollRequest[Any], wait: float, place: Place) -> Answer:
@@ -51,8 +51,9 @@ class LogEvents(Content[Any]):
         404 comes at the end of the poll's wait, or of the log's ``unknown_timeout`` if that is shorter, and not None.
         """
         position: Position | None = None
+        tag = _only_tag(request)  # newer than the ``after`` of an address that is polled again and again
         try:
-            position = await _position(self._log, request.resource, request.since or _only_tag(request))
+            position = await _position(self._log, request.resource, tag or request.since)
             waiting = LogWait(self.desk.purgatory, position, self.desk.policy.timeout(wait) if wait > 0 else 0.0)
             is_over = False
             while (found := await self._read(position)) is None and not is_over and (left := waiting.left()) > 0.0:
@@ -62,7 +63,7 @@ class LogEvents(Content[Any]):
                 is_over = place.poll.expired  # by its deadline, or by expire_all()
             if found is None:
                 position.require_topic()
-                found = _nothing_new(request, position)
+                found = _listed(position, [], 200 if tag is None else 304)
             return found
         except StoreError as exc:
             raise _read_failed(self._log, exc) from exc
@@ -76,10 +77,9 @@ class LogEvents(Content[Any]):
         except (GoneError, NotFoundError) as exc:
             return self.desk.refusals.answer(exc)
         if events:
-            listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
-            body = json.dumps(listed, separators=(",", ":")).encode()
-            return Answer(200, body, [*_headers(position), _JSON], position.id or "")
-        return Answer(204, b"", _headers(position), position.id or "") if position.is_over else None
+            return _listed(position, events)
+        # Without an ETag: there is nothing to ask for any more.
+        return Answer(204, b"", [NO_STORE, VARY], position.id or "") if position.is_over else None
 
     def open(self, request: PollRequest[Any]) -> EventStream[Any]:
         feed = LogFeed(self._log, request.resource, request.since)
@@ -145,7 +145,7 @@ class LogFeed:
         try:
             if position is None:
                 position = self._position = await _position(self._log, self._topic, self.version)
-                await position.until_known()
+                await position.until_known(FIRST_READ)  # then there are heartbeats
             events = b"".join([event.sse() for event in await position.next()])
         except GoneError as exc:  # S8
             assert position is not None
@@ -194,12 +194,11 @@ def _only_tag(request: PollRequest[Any]) -> str | None:
     return tags[0] if len(tags) == 1 else None
 
 
-def _headers(position: Position) -> list[RawHeader]:
-    tag = [] if position.id is None else [etag(position.id)]
-    return [*tag, NO_STORE, VARY]
-
-
-def _nothing_new(request: PollRequest[Any], position: Position) -> Answer:
-    if request.since is None and position.id is not None:
-        return Answer(304, b"", _headers(position), position.id)
-    return Answer(200, b"[]", [*_headers(position), _JSON], position.id or "")
+def _listed(position: Position, events: list[Event], status: int = 200) -> Answer:
+    """Answer with *events*, and with the last id as the ETag. Args: status: 304 leaves them out."""
+    headers = [NO_STORE, VARY] if position.id is None else [etag(position.id), NO_STORE, VARY]
+    if status == 304:
+        return Answer(304, b"", headers, position.id or "")
+    listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
+    body = json.dumps(listed, separators=(",", ":")).encode()
+    return Answer(200, body, [*headers, _JSON], position.id or "")

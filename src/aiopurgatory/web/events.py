@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from .answer import Answer
-from .asgi import Receive, Scope, Send, deliver
+from .asgi import Message, Receive, Scope, Send, deliver
 from .delivery import Delivery
 from .prefer import PollRequest
 from .route import Endpoint, header, joined, send_answer
@@ -46,20 +46,20 @@ class EventRoute(Endpoint):
       time within ``Policy.retry_after``, as it does when the connection breaks. (Stop signals close the purgatory.
       Hypercorn's workers get none and, on asyncio's own loop from Python 3.12 on, cancel nothing, so they stop only
       when the last client has disconnected. Use uvloop there.)
-    - It reaches its age: it ends COMPLETED. EventSource reconnects, and resumes from the last id.
+    - It reaches its age, or *until*: it ends COMPLETED. EventSource reconnects, and resumes from the last id.
+    - It is cancelled by one of its keys: it ends at once, and the client reconnects as when the purgatory closes.
     - The request has a body in more than 64 parts: it ends as when the purgatory closes, since servers report a
       disconnect only after the body.
     - The same client opens a newer stream or poll of the same resource: the older stream gets an event ``replaced``
-      with the reason. Close the EventSource on that event; otherwise it reconnects after a day. (The page on proxies
-      has a client that does so.)
+      with the reason. Close the EventSource on that event; otherwise it reconnects after a day.
     - GoneError: the stream sends an event ``gone`` with the message, then the state from scratch. It ends if there is
       no such state, or if the source raises NotFoundError.
     - An awaited source fails, or does not answer within ``stall``: clients reconnect as when the purgatory closes.
       Before the first event, the answer is 503.
     - A source in memory raises another exception: it propagates, and the server breaks the connection.
     - No place or a closed purgatory: 503, as for a long poll. A resource that is gone altogether: 410, or 404.
-      EventSource gives up at any status but 200. In ``onerror``, if ``readyState`` is CLOSED, wait and create a new
-      one. Pages need this in any case, since proxies answer 502 while a server restarts.
+      EventSource gives up at any status but 200, also at the 502 of a proxy while a server restarts. The client
+      ``js/events.js`` of this package goes on where that is of use, and resumes.
 
     The stream of an EventLog has the log's own events, each once, in order, with its id, and its name if it has one.
     The last is ``end``, with the reason. A client that reconnects after it is answered 204: EventSource stops for good.
@@ -69,18 +69,23 @@ class EventRoute(Endpoint):
     Starlette's GZipMiddleware passes events unchanged. BaseHTTPMiddleware passes them one by one but buffers one more
     event. After ``stall``, its own task keeps waiting for a client that does not read.
 
-    *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope, as for LongPollRoute.
+    *resource*, *since*, *keys*, *client*, *group* and *until* are functions of the ASGI scope, plain or ``async def``,
+    as for LongPollRoute.
 
     Args:
-        served: a LongPolling, which has the source, the purgatory and the policy; or an EventLog.
+        served: a LongPolling, which has the source, the purgatory and the policy; or an EventLog or its LogPolling.
         policy: for an EventLog, the times and limits of its streams; None (default): ``Policy()``.
         resource: the streamed resource; default: the path's only parameter.
         since: the client's version if it sent no Last-Event-ID; default: None. For an EventLog, the default is the
             ``after`` of the query.
-        keys: the keys to watch; default: *resource* alone.
+        keys: the keys to watch, as for LongPollRoute; default: *resource* alone.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
-        methods: the methods to answer; default: GET. The body of others is read before, as by LongPollRoute.
+        until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is
+            delivered after it: the client reconnects, and your login refuses it. None (default): only
+            ``Policy.max_age``.
+        methods: the methods to answer; default: GET. HEAD comes with GET: it is told the status and the headers. The
+            body of others is read before, as by LongPollRoute.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,6 +105,9 @@ class EventRoute(Endpoint):
             if not delivery.is_open:
                 await send_answer(answer, send)
                 return
+            if scope["method"] == "HEAD":
+                await deliver(send, _start(answer), {"type": _BODY, "body": b""})
+                return
             sending = _send_events(delivery, answer, send)
             del request, answer  # they may wait for hours
             try:
@@ -114,15 +122,19 @@ class EventRoute(Endpoint):
                 async with asyncio.timeout(self._content.desk.policy.stall):
                     await deliver(send, {"type": _BODY, "body": last})
 
-    def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
-        return self._read(scope, receive, last_event_id=joined(header(scope, b"last-event-id")[-1:]))
+    async def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
+        return await self._read(scope, receive, joined(header(scope, b"last-event-id")[-1:]))
+
+
+def _start(answer: Answer) -> Message:
+    return {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers}
 
 
 async def _send_events(delivery: Delivery[Any], answer: Answer, send: Send) -> None:
     """Send *answer*, and events until there are no more, or the client has disconnected."""
     chunk: bytes | None = answer.body
     try:
-        await send({"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers})
+        await send(_start(answer))
     except (OSError, RuntimeError) as exc:
         delivery.leave_by(exc)
         return

@@ -34,7 +34,7 @@ class ClientOperation(StandingWait, DelayedOperation[None], Generic[K]):
         stall: float = inf,
         has_news: Callable[[], bool] | None = None,
     ) -> None:
-        super().__init__(core, timeout, stall == inf, inf, stall, has_news)  # keywords would take a dict
+        super().__init__(core, timeout, stall == inf, False, inf, stall, has_news)  # keywords would take a dict
         self.resource, self.client, self.group = request.resource, request.client, request.group
         #: Whether the client has disconnected.
         self.left = False

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Final, Generic, SupportsIndex
+from typing import Final, SupportsIndex
 
 from ..arguments import require_text
 from ..core.kit import Observer
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
-from .answer import Answer
-from .asgi import Receive
-from .delivery import Delivery, EventAnswer
+from .answering import Answering
 from .desk import Desk
 from .policy import Policy
-from .prefer import MAX_FIELD, Fields, K, PollRequest, Respond
+from .prefer import K
 from .reader import Reader
-from .responder import answer_poll
 from .source import Source
 from .states import States
-
-_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +44,7 @@ class LongPollStatistics:
     refused: dict[str, int]
 
 
-class LongPolling(Starting, Generic[K]):
+class LongPolling(Starting, Answering[K]):
     """Answers each poll of *source* as soon as there is something new or its wait is over.
 
         polling = LongPolling(purgatory, source)
@@ -114,7 +108,8 @@ class LongPolling(Starting, Generic[K]):
         self._desk: Final = Desk(
             purgatory, policy, polling=self, name=name, observers=observers, stop_signals=stop_signals
         )
-        self._states: Final = States(self._desk, reader, media_type.encode("latin-1"))
+        super().__init__(States(self._desk, reader, media_type.encode("latin-1")))
+        self._kept: Final = reader.kept
 
     @property
     def purgatory(self) -> Purgatory:
@@ -156,7 +151,7 @@ class LongPolling(Starting, Generic[K]):
 
     def statistics(self) -> LongPollStatistics:
         """Return a snapshot: parked clients, cached bodies, and counts of answers."""
-        kept = self._states.reader.kept
+        kept = self._kept
         return LongPollStatistics(
             name=self.name,
             clients=self._desk.places.clients,
@@ -167,104 +162,6 @@ class LongPolling(Starting, Generic[K]):
             answered=dict(self._desk.answered),
             refused=dict(self._desk.refusals.by_reason),
         )
-
-    async def answer(
-        self,
-        resource: K,
-        headers: Fields = _NO_FIELDS,
-        query: Fields = _NO_FIELDS,
-        *,
-        since: str | None = None,
-        wait: float | str | None = None,
-        keys: Iterable[Hashable] | None = None,
-        client: Hashable = None,
-        group: Hashable = None,
-        receive: Receive | None = None,
-        respond: Respond | None = None,
-    ) -> Answer:
-        """Answer a poll in your own handler: wait until something is newer than the client's version, or time is up.
-
-            async def poll(request: Request) -> Response:
-                answer = await polling.answer(
-                    request.path_params["topic"], request.headers, request.query_params, receive=request.receive)
-                return Response(answer.body, answer.status, answer.headers)
-
-        Args:
-            resource: the polled resource; passed to the source.
-            headers: the request's. Prefer is read and, if *since* is None, If-None-Match. Only the first line of a
-                repeated header counts.
-            query: the request's. ``wait``, in seconds, takes precedence over Prefer.
-            since: the client's version if it does not come in If-None-Match, as in a POST.
-            wait: the client's wait if it comes neither in the query nor in Prefer: seconds, or text like ``10s``.
-            keys: the keys to watch; None (default): *resource* alone.
-            client: the client's id. Its newer poll of the same resource ends its older one, with status 409. So the id
-                must be one per tab or process, and nobody else must be able to guess or send it: 128 random bits, or
-                with a login, a tuple of the user and those. None (default): unknown.
-            group: the group (an address, a user, a tenant) that the poll counts against; see ``Policy.max_per_group``.
-                None (default): none. Behind a proxy, the address is the proxy's unless the server trusts its
-                X-Forwarded-For.
-            receive: ASGI's. When the client disconnects, the poll ends with status 499, and your handler goes on. Read
-                the request's body first: messages that arrive while the poll waits are dropped, and after 64 of them
-                the answer is 413. If it raises, the client counts as disconnected. None (default): the poll of a
-                disconnected client goes on waiting unless the handler is cancelled.
-            respond: makes the answer, as for LongPollRoute: whether or not there is something new, it gets the body.
-
-        Raises: TypeError: *keys* is one str. Errors of a Source, except GoneError, are raised here.
-        """
-        return await answer_poll(
-            self._states,
-            PollRequest(
-                resource,
-                headers.get("prefer"),
-                headers.get("if-none-match"),
-                query.get("wait") if wait is None else wait,
-                since,
-                keys,
-                client,
-                group,
-                receive,
-                respond,
-            ),
-        )
-
-    async def events(
-        self,
-        resource: K,
-        headers: Fields,
-        *,
-        since: str | None = None,
-        keys: Iterable[Hashable] | None = None,
-        client: Hashable = None,
-        group: Hashable = None,
-        receive: Receive | None = None,
-    ) -> EventAnswer:
-        """Answer a request for server-sent events in your own handler, as EventRoute does.
-
-            async def events(request: Request) -> Response:
-                events = await polling.events(
-                    request.path_params["topic"], request.headers, receive=request.receive)
-                return StreamingResponse(events, events.status, events.headers)
-
-        It returns when the first event has been read, or with a refusal. Iterate it for the events, as text in bytes.
-        EventRoute says how a stream ends; after that, the iteration ends.
-
-        Args:
-            resource: the streamed resource; passed to the source.
-            headers: the request's. Last-Event-ID is read.
-            since: the client's version if it sent no Last-Event-ID; None (default): none.
-            keys: as for answer().
-            client: as for answer().
-            group: as for answer().
-            receive: ASGI's. When the client disconnects, the iteration ends, and your handler goes on. Read the
-                request's body first. None (default): your framework ends the iteration, as Starlette does.
-
-        Raises: TypeError: *keys* is one str. Other errors of a Source are raised here or by the iteration.
-        """
-        last = headers.get("last-event-id") or ""
-        since = last if 0 < len(last) <= MAX_FIELD else since
-        request = PollRequest(resource, since=since, keys=keys, client=client, group=group, receive=receive)
-        delivery = await Delivery.enter(self._states, request)
-        return EventAnswer(delivery, await delivery.begin(request))
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
         """Call this when the state behind *key* changes: answers the polls that watch it, after ``Policy.linger``.

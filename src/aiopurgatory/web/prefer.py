@@ -7,11 +7,12 @@ parts of it are read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from ..arguments import Items
 from .answer import Answer, RequestError
 from .asgi import Receive
 
@@ -110,22 +111,23 @@ class Fields(Protocol):
 
 
 #: Makes the answer of a protocol: its body, status and headers.
-Respond = Callable[[Answer], tuple[bytes, int, Mapping[str, str]]]
+Respond = Callable[[Answer], bytes | tuple[bytes, int, Mapping[str, str]]]
 
 
 class PollRequest(NamedTuple, Generic[K]):
-    """A poll or a stream as it came by HTTP. For the fields, see LongPolling.answer()."""
+    """A poll or a stream as it came by HTTP. For the fields, see answer() and events() of Answering."""
 
     resource: K
     prefer: str | None = None
     if_none_match: str | None = None
     wait: float | str | None = None
     since: str | None = None
-    keys: Iterable[Hashable] | None = None
+    keys: Items[Hashable] | None = None
     client: Hashable = None
     group: Hashable = None
     receive: Receive | None = None
     respond: Respond | None = None
+    until: float | None = None
 
     def known(self, version: str) -> tuple[str, ...]:
         """The versions that the client has: most often, the current *version*."""

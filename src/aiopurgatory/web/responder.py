@@ -7,8 +7,7 @@ from abc import ABC, abstractmethod
 from math import ceil
 from typing import Any, Final, Generic, final
 
-from ..cancellations import cancellations
-from ..clock import running_loop
+from ..clock import cancellations, running_loop
 from .answer import NO_BODY, REFUSALS, Answer
 from .desk import Desk
 from .policy import Policy
@@ -19,7 +18,7 @@ from .stream import EventStream
 
 
 class Content(ABC, Generic[K]):
-    """What clients poll, or follow as a stream. Args: desk: has their places, and counts them."""
+    """A resource that clients poll, or follow as a stream. Args: desk: has their places, and counts them."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk: Final = desk
@@ -59,6 +58,11 @@ class Place:
         return self._poll
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether the poll was cancelled: its client has disconnected, or by its key."""
+        return self._poll is not None and self._poll.cancelled()
+
+    @property
     def is_deserted(self) -> bool:
         """Whether the client has disconnected."""
         return self._poll is not None and self._poll.left
@@ -84,9 +88,9 @@ async def answer_poll(content: Content[K], request: PollRequest[K]) -> Answer:
         answer = await answering
     except asyncio.CancelledError as exc:
         is_stopping = exc.args == SERVER_STOPS
-        if not is_stopping and (not place.is_deserted or cancellations() > before):
+        if not is_stopping and (not place.is_cancelled or cancellations() > before):
             raise
-        return desk.unanswered(not is_stopping)
+        return desk.unanswered(not is_stopping and place.is_deserted)
     except REFUSALS as exc:
         return desk.refuse(exc)
     finally:
@@ -111,9 +115,12 @@ def _wait(request: PollRequest[Any], policy: Policy) -> tuple[float, int | None]
 
 def _own_answer(respond: Respond, polled: Answer) -> Answer:
     """Return the answer that *respond* makes of *polled*, whose headers it keeps or replaces."""
-    body, status, headers = respond(polled)
+    made = respond(polled)
+    body, status, headers = made if isinstance(made, tuple) else (made, 200, {})
     if not isinstance(body, bytes):
-        raise TypeError(f"respond must return a body of bytes, a status and headers, got a body {body!r:.100}")
+        raise TypeError(
+            f"respond must return a body of bytes, or with it a status and headers, got a body {body!r:.100}"
+        )
     own = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
     raw_headers = [*[each for each in polled.raw_headers if each[0] not in own], *own.items()]
     return Answer(status, b"" if status in NO_BODY else body, raw_headers, polled.version)

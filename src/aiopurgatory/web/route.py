@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Final, final
+from collections.abc import Awaitable, Callable, Hashable
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
 from urllib.parse import unquote_plus
 
-from ..arguments import require, require_plain_function
+from ..arguments import Items, require, require_function, require_items, require_plain_function
 from ..errors import PurgatoryClosedError
 from .answer import NO_BODY, REFUSALS, Answer, RequestError
+from .answering import Answering, events_of
 from .asgi import Receive, Scope, Send, deliver
 from .policy import Policy
 from .polling import LongPolling
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("aiopurgatory")
 
+T = TypeVar("T")
+#: A function of a route. It is plain, or an ``async def``.
+Ask: TypeAlias = Callable[[RequestScope], T | Awaitable[T]]
+
 #: Characters of a path in a log message.
 LONGEST_PATH: Final = 200
 #: Methods whose request has no body to read.
@@ -31,11 +37,12 @@ _BODILESS: Final = frozenset({"GET", "HEAD"})
 
 
 def path_parameter(scope: Scope) -> Any:
-    """Return the only parameter of the route's path; without a framework, the rest of the path."""
-    parameters = scope.get("path_params")
-    if parameters is None:
+    """Return the only parameter of the route's path; without a framework, or mounted by one, the rest of the path."""
+    parameters, root = scope.get("path_params"), scope.get("root_path", "")
+    is_mounted = scope.get("app_root_path", root) != root  # of Starlette: that of the app, without its Mount
+    if parameters is None or (is_mounted and not parameters):
         path: str = scope["path"]
-        root: str = scope.get("root_path", "").rstrip("/")
+        root = root.rstrip("/")
         is_below = path == root or path.startswith(f"{root}/")  # some servers pass /products below /product
         return path[len(root) if is_below else 0 :].removeprefix("/")
     if len(parameters) != 1:
@@ -45,33 +52,35 @@ def path_parameter(scope: Scope) -> Any:
 
 
 class Endpoint(ABC):
-    """The base of LongPollRoute and EventRoute. Their arguments are the same."""
+    """The base of LongPollRoute and EventRoute. Args: as for these."""
+
+    _wait: Ask[float | str | None] | None = None
 
     def __init__(
         self,
-        served: LongPolling[Any] | EventLog,
+        served: Answering[Any] | EventLog,
         *,
         policy: Policy | None = None,
-        resource: Callable[[RequestScope], Any] = path_parameter,
-        since: Callable[[RequestScope], str | None] | None = None,
-        keys: Callable[[RequestScope], Iterable[Hashable]] | None = None,
-        client: Callable[[RequestScope], Hashable] | None = None,
-        group: Callable[[RequestScope], Hashable] | None = None,
-        methods: Iterable[str] = ("GET",),
+        resource: Ask[Any] = path_parameter,
+        since: Ask[str | None] | None = None,
+        keys: Ask[Items[Hashable]] | None = None,
+        client: Ask[Hashable] | None = None,
+        group: Ask[Hashable] | None = None,
+        until: Ask[float | None] | None = None,
+        methods: Items[str] = ("GET",),
     ) -> None:
         self._content: Final = _content_of(served, policy)
         if not isinstance(served, LongPolling):
-            require(keys is None, "keys", "left out for a log: its topics are its keys", keys)
             since = since or _after_in_query
-        _require_functions(resource=resource, since=since, keys=keys, client=client, group=group)
-        if isinstance(methods, str):
-            raise TypeError(f"methods must be a list such as ['POST'], got {methods!r}")
-        self._methods: tuple[str, ...] = tuple(methods)
+        require_functions(resource=resource, since=since, keys=keys, client=client, group=group, until=until)
+        require_items("methods", methods, "method")
+        self._methods: tuple[str, ...] = (*methods, "HEAD") if "GET" in methods else tuple(methods)
         self._resource: Final = resource
         self._since: Final = since
         self._keys: Final = keys
         self._client: Final = client
         self._group: Final = group
+        self._until: Final = until
         self._warned_of_method = False
 
     async def _request(self, scope: Scope, receive: Receive) -> PollRequest[Any] | Answer:
@@ -86,39 +95,30 @@ class Endpoint(ABC):
                 if body is None:
                     return desk.unanswered(is_deserted=True)
                 request.body = body
-            return self._understood(request, receive)
+            return await self._understood(request, receive)
         except ValueError as exc:  # of int(), or of json.loads()
             return desk.refuse(RequestError(f"the request cannot be read: {exc}"))
         except REFUSALS as exc:
             return desk.refuse(exc)
 
     @abstractmethod
-    def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
+    async def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
         """Return what *scope* asks for: read by the functions, and in the headers."""
 
-    def _read(
-        self,
-        scope: RequestScope,
-        receive: Receive,
-        *,
-        prefer: str | None = None,
-        if_none_match: str | None = None,
-        wait: float | str | None = None,
-        last_event_id: str | None = None,
-        respond: Respond | None = None,
+    async def _read(
+        self, scope: RequestScope, receive: Receive, last_event_id: str | None = None, **fields: Any
     ) -> PollRequest[Any]:
-        """Return what the functions read in *scope*, and the rest as it is."""
+        """Return what the functions read in *scope*, one after the other, and the rest as it is."""
         return PollRequest(
-            self._resource(scope),
-            prefer,
-            if_none_match,
-            wait,
-            last_event_id or (self._since and _version(self._since(scope))),
-            self._keys and self._keys(scope),
-            self._client and self._client(scope),
-            self._group and self._group(scope),
-            receive,
-            respond,
+            await ask(self._resource, scope),  # the first one: it may be a login
+            wait=await ask(self._wait, scope),
+            since=last_event_id or _version(await ask(self._since, scope)),
+            keys=await ask(self._keys, scope),
+            client=None if scope["method"] == "HEAD" else await ask(self._client, scope),  # it replaces no other
+            group=await ask(self._group, scope),
+            receive=receive,
+            until=await ask(self._until, scope),
+            **fields,
         )
 
     def _refuse_method(self, scope: Scope) -> Answer:
@@ -153,8 +153,9 @@ class LongPollRoute(Endpoint):
     and ``is_end``. Its ETag is the id to send next, as If-None-Match, or in the query as ``after``. 204: the topic has
     ended. 410: events are gone, and the ETag is the id from which to go on. 404: no such topic has come.
 
-    To speak another protocol, pass functions. Each gets the ASGI scope, as a RequestScope. If one raises ValueError, as
-    ``int()`` and ``json.loads()`` do, the poll is answered 400.
+    To speak another protocol, pass functions. Each gets the ASGI scope, as a RequestScope, and may be an ``async def``,
+    but for *respond*. They are called one after the other, *resource* first. If one raises ValueError, as ``int()`` and
+    ``json.loads()`` do, the poll is answered 400.
 
         LongPollRoute(
             polling,
@@ -163,19 +164,20 @@ class LongPollRoute(Endpoint):
         )
 
     Args:
-        served: a LongPolling, which answers the polls, or an EventLog.
+        served: a LongPolling, which answers the polls, or an EventLog or its LogPolling.
         policy: for an EventLog, the waits and limits; None (default): ``Policy()``.
         resource: the polled resource; default: the path's only parameter. A tuple of them for a poll of several.
-        since: the client's version; default: that of If-None-Match.
+        since: the client's version; default: the one in If-None-Match.
         wait: the client's wait, as seconds or as text like ``10s``; None: it asked for none. Default: the ``wait`` of
-            the query, or else that of Prefer.
-        keys: the keys to watch; default: *resource* alone.
+            the query, or else of Prefer.
+        keys: the keys to watch; default: *resource* alone. For a log, these are in addition to the topic. One such as
+            ``("user", 7)`` ends that user's polls: ``purgatory.cancel_for_key(("user", 7))``, or ``log.purgatory``.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that the poll's place counts against, as for ``LongPolling.answer()``; default: none.
         respond: makes the answer, whether or not there is something new: it gets an Answer, and returns body, status
-            and headers. At the deadline, that Answer has status 304 or 204, and the body that the source returns for a
-            client with the newest version. Its headers are sent, too, unless replaced. Default: that Answer as it is,
-            without the body of a deadline. Refusals are sent as they are.
+            and headers, or a body alone, whose status is 200. At the deadline, that Answer has status 304 or 204, and
+            the body that the source returns for a client with the newest version. Its headers are sent, too, unless
+            replaced. Default: that Answer as it is, without the body of a deadline. Refusals are sent as they are.
         methods: the methods to answer; default: GET. HEAD comes with GET. The body of other methods is read before,
             up to 1 MiB, for ``scope.form`` and ``scope.body``.
 
@@ -184,17 +186,17 @@ class LongPollRoute(Endpoint):
 
     def __init__(
         self,
-        served: LongPolling[Any] | EventLog,
+        served: Answering[Any] | EventLog,
         *,
         policy: Policy | None = None,
-        resource: Callable[[RequestScope], Any] = path_parameter,
-        since: Callable[[RequestScope], str | None] | None = None,
-        wait: Callable[[RequestScope], float | str | None] | None = None,
-        keys: Callable[[RequestScope], Iterable[Hashable]] | None = None,
-        client: Callable[[RequestScope], Hashable] | None = None,
-        group: Callable[[RequestScope], Hashable] | None = None,
+        resource: Ask[Any] = path_parameter,
+        since: Ask[str | None] | None = None,
+        wait: Ask[float | str | None] | None = None,
+        keys: Ask[Items[Hashable]] | None = None,
+        client: Ask[Hashable] | None = None,
+        group: Ask[Hashable] | None = None,
         respond: Respond | None = None,
-        methods: Iterable[str] = ("GET",),
+        methods: Items[str] = ("GET",),
     ) -> None:
         super().__init__(
             served,
@@ -206,10 +208,10 @@ class LongPollRoute(Endpoint):
             group=group,
             methods=methods,
         )
-        _require_functions(wait=wait, respond=respond)
-        if "GET" in self._methods:
-            self._methods += ("HEAD",)
-        self._wait: Final = wait or _wait_in_query
+        require_functions(wait=wait)
+        if respond is not None:
+            require_plain_function("respond", respond)
+        self._wait = wait or _wait_in_query
         self._respond: Final = respond
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -228,21 +230,26 @@ class LongPollRoute(Endpoint):
             answer = self._content.desk.refuse(PurgatoryClosedError("the server stops"))
         await send_answer(answer, send)
 
-    def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
-        return self._read(
+    async def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
+        return await self._read(
             scope,
             receive,
             prefer=joined(header(scope, b"prefer")),
             if_none_match=joined(header(scope, b"if-none-match")),
-            wait=self._wait(scope),
             respond=self._respond,
         )
 
 
-def _require_functions(**functions: Callable[..., object] | None) -> None:
+def require_functions(**functions: Callable[..., object] | None) -> None:
     for name, function in functions.items():
         if function is not None:
-            require_plain_function(name, function)
+            require_function(name, function)
+
+
+async def ask(function: Ask[Any] | None, scope: RequestScope) -> Any:
+    """Return what *function* returns, awaited if it is an ``async def``; None: there is no function."""
+    found = None if function is None else function(scope)
+    return await found if isinstance(found, CoroutineType) else found
 
 
 def header(scope: Scope, name: bytes) -> list[bytes]:
@@ -260,16 +267,11 @@ def send_answer(answer: Answer, send: Send) -> Awaitable[bool]:
 
 
 def _content_of(served: object, policy: Policy | None) -> Content[Any]:
-    """Return the states of a LongPolling, or the events of a log. Raises: TypeError: it is neither."""
-    if isinstance(served, LongPolling):
-        require(policy is None, "policy", "left out here: the LongPolling has one", policy)
-        return served._states
-    from ..streams import EventLog  # here: most apps have no log, and load no streams
-    from .event_log import LogEvents
-
-    if not isinstance(served, EventLog):
-        raise TypeError(f"served must be a LongPolling or an EventLog, got {served!r}")
-    return LogEvents(served, policy)
+    """Return what is polled. Raises: TypeError: *served* is something else."""
+    if isinstance(served, Answering):
+        require(policy is None, "policy", f"left out here: the {type(served).__name__} has one", policy)
+        return served._content
+    return events_of("served must be a LongPolling, a LogPolling or an EventLog", served, policy)
 
 
 def _in_query(scope: Scope, name: bytes, most: int) -> str | None:

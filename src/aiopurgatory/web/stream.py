@@ -7,8 +7,10 @@ import re
 from functools import lru_cache, partial
 from math import inf
 from random import randint
+from time import time
 from typing import Final, Protocol, final
 
+from ..arguments import require_seconds
 from ..core.kit import Core
 from .policy import Policy
 from .poll import ClientOperation
@@ -84,9 +86,12 @@ class EventStream(ClientOperation[K]):
         super().__init__(core, request, policy.stall + patience, policy.stall, partial(feed.has_news, True))
         self.feed: Final = feed
         self._time, self._heartbeat = core.loop.time, policy.heartbeat
-        age = policy.age()
+        age, left = policy.age(), inf
+        if request.until is not None:
+            require_seconds("until", request.until)
+            left = request.until - time()
         #: By the purgatory's clock: when it is old.
-        self._end = inf if age is None else self._time() + age
+        self._end = self._time() + min(left, inf if age is None else age)
         self.is_reading = False
 
     async def read(self) -> bytes:
@@ -99,24 +104,30 @@ class EventStream(ClientOperation[K]):
             if self.feed.is_awaited:
                 self.count_read(bool(events))
         self.is_reading = False
-        return events
+        return b"" if self.is_old() else events
 
     async def next(self) -> bytes | None:
         """Wait for the next events, or until a heartbeat is due. Returns: None if this is too old, or over.
 
         Called when the last events have been sent.
         """
-        feed, left = self.feed, self._end - self._time()
-        if left <= _ROUNDING or feed.is_over:
+        feed = self.feed
+        if self.is_old() or feed.is_over:
             self.force_complete()
         elif feed.has_news(self.is_called):
             self.begin_step()
             await asyncio.sleep(0)  # let the loop run, even if another thread changes the version all the time
-        elif (woken := self.wait(min(self._heartbeat, left))) is not None:
+        elif (woken := self.wait(min(self._heartbeat, self._end - self._time()))) is not None:
             await woken
+            if self.is_old():
+                self.force_complete()
         if self.done():
             return None
         return feed.take() or await self.read() or HEARTBEAT
+
+    def is_old(self) -> bool:
+        """Whether its age or its login is over: nothing more is delivered."""
+        return self._end - self._time() <= _ROUNDING
 
 
 def retry(policy: Policy) -> bytes:

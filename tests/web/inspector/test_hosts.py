@@ -135,7 +135,7 @@ def test_host_that_could_never_match_is_refused(name: Any) -> None:
 
 def test_allowed_hosts_must_be_a_list_that_is_not_empty() -> None:
     with pytest.raises(TypeError, match=r"allowed_hosts must be an iterable of names, got 'localhost'"):
-        Inspector([Purgatory()], allowed_hosts="localhost")
+        Inspector([Purgatory()], allowed_hosts="localhost")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="allowed_hosts must name at least one host, got none"):
         Inspector([Purgatory()], allowed_hosts=[])
 

@@ -313,3 +313,26 @@ async def test_page_fits_any_width_in_both_colours(page: Page, width: int) -> No
     finally:
         page.emulate("clearDeviceMetricsOverride")
         page.emulate("setEmulatedMedia", features=[])
+
+
+@pytest.mark.parametrize("width", [320, 390, 800, 1280])
+async def test_page_shows_buses_and_logs_at_any_width(page: Page, width: int) -> None:
+    page.emulate("setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 700)
+    server = MemoryServer()
+    try:
+        async with (
+            MemoryLog(name="runs") as log,
+            MemoryBus(server, [log.purgatory], name="invoices_of_all_shops") as bus,
+            serve(Inspector([log], buses=[bus])) as port,
+        ):
+            server.is_down = True
+            bus.publish("key")
+            await asyncio.to_thread(page.open, port)
+            await asyncio.to_thread(page.until, "#buses tbody", lambda text: "the MemoryServer is down" in text)
+            assert await asyncio.to_thread(page.run, "return document.documentElement.scrollWidth") <= width
+            # The lines of the reason: it does not stand in a column of a few letters.
+            reason = "return document.querySelector('#buses td:nth-child(2)').getBoundingClientRect().height"
+            assert await asyncio.to_thread(page.run, reason) < 80
+            await asyncio.to_thread(page.driver.get, "about:blank")
+    finally:
+        page.emulate("clearDeviceMetricsOverride")

@@ -5,7 +5,7 @@ POST /polls/{topic}     a new version; with ?gone, no client can resume from an 
 GET /polls/{topic}/address  where the request came from; without X-Forwarded-For, which connection
 GET /events/{topic}     the same as a stream of events
 GET /statistics         of the purgatory, and how many polls were answered 503
-GET /page               has poll() of docs/proxies.md as window.poll
+GET /page               has poll() and events() as window.poll and window.events
 GET /shown              follows the topic "shown" as the page says: the news in window.news, its id in window.client
 """
 
@@ -19,7 +19,8 @@ from dataclasses import asdict
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from aiopurgatory import GoneError, Purgatory
@@ -73,17 +74,17 @@ def starlette() -> Starlette:
         return Response("{}:{}".format(*request.client))
 
     async def page(request: Request) -> Response:
-        return HTMLResponse(PAGE.format('import { poll } from "./poll.js"; window.poll = poll;'))
+        loading = [f'import {{ {name} }} from "/js/{name}.js"; window.{name} = {name};' for name in ("events", "poll")]
+        return HTMLResponse(PAGE.format(" ".join(loading)))
 
     async def shown(request: Request) -> Response:
         show = "window.news = []; window.client = client; const show = (news) => window.news.push(news);"
-        follow = changed(recipe("js", 1), {"/polls/orders": "/polls/shown"})
+        follow = changed(recipe("js"), {"/polls/orders": "/polls/shown"})
         (note,) = re.findall("<p id=.*</p>", follow)
         return HTMLResponse(note + PAGE.format(show + follow))
 
     async def script(request: Request) -> Response:
-        number = {"poll": 0, "client": 2}[request.path_params["name"]]
-        return Response(recipe("js", number), media_type="text/javascript")
+        return Response(recipe("js", 1), media_type="text/javascript")
 
     route = LongPollRoute(polling, since=parameter("since"), client=parameter("client"), group=parameter("group"))
     return Starlette(
@@ -95,7 +96,8 @@ def starlette() -> Starlette:
             Route("/statistics", statistics),
             Route("/page", page),
             Route("/shown", shown),
-            Route("/{name}.js", script),
+            Route("/client.js", script),
+            Mount("/js", StaticFiles(packages=[("aiopurgatory.web", "js")])),
         ]
     )
 
@@ -103,5 +105,5 @@ def starlette() -> Starlette:
 def cross_origin() -> Starlette:
     """With the middleware of the page, for pages of http://app.example."""
     app = starlette()
-    exec(changed(recipe("python"), {"https://app.example": "http://app.example"}), {"app": app})
+    exec(changed(recipe("python", 1), {"https://app.example": "http://app.example"}), {"app": app})
     return app

@@ -1,4 +1,4 @@
-"""Long polls from real Chromium: the client of docs/proxies.md, and the page's claims about browsers."""
+"""Long polls from real Chromium: poll.js, and the claims of docs/proxies.md about browsers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ START = """
 
 
 class Browser:
-    """A page of the app, or one of ELSEWHERE, in which poll() of docs/proxies.md runs."""
+    """A page of the app, or one of ELSEWHERE, in which poll() runs."""
 
     def __init__(self, driver: webdriver.Chrome, served: Served, elsewhere: bool = False) -> None:
         self.driver, self.served = driver, served
@@ -112,6 +112,18 @@ def test_client_resumes_by_etag_and_starts_over_when_it_is_gone(either: Browser,
         either.until("window.news.at(-1)?.slice(0, 3)", [topic, since, version])
         either.served.wait_for(pending=1)
         either.served.ask(f"POST /polls/{topic}{path}")
+
+
+def test_stream_is_resumed_by_its_last_id(either: Browser, topic: str) -> None:
+    either.served.ask(f"POST /polls/{topic}")
+    either.run(
+        "window.news = []; const [url] = arguments; window.controller = new AbortController();"
+        "(async () => { for await (const { id, data } of events(url, { after: '0', signal: controller.signal }))"
+        " news.push([id, JSON.parse(data)[1]]); })()",
+        f"{either.app}/events/{topic}",
+    )
+    either.until("window.news", [["1", "0"]])
+    either.run("controller.abort()")
 
 
 def test_client_whose_wait_is_over_asks_again(either: Browser, topic: str) -> None:

@@ -38,6 +38,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from ...arguments import Items
 from ...bus import Bus
 from ...clock import running_loop
 from ...purgatory import Purgatory
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 #: The most polls that may wait at once. Each open page has one.
 MAX_POLLS: Final = 100
 POLICY: Final = Policy(max_wait=10.0, retry_after=(5, 5))
+#: The page, and the client that becomes a part of it.
+_PARTS: Final = ("inspector/inspector.html", "js/poll.js")
 #: The most characters of a search.
 MAX_SEARCH: Final = 200
 #: The most bytes of a query: it takes several times to parse a query as long as servers allow.
@@ -102,7 +105,7 @@ class Inspector:
         *,
         buses: Iterable[Bus] = (),
         show_keys: bool = False,
-        allowed_hosts: Iterable[str] = Hosts.LOOPBACK,
+        allowed_hosts: Items[str] = Hosts.LOOPBACK,
     ) -> None:
         shown, beside = list(purgatories), list(buses)
         for each in shown:
@@ -120,7 +123,8 @@ class Inspector:
         names = [view.purgatory.name for view in views]
         self._views = Views(views, {"purgatories": names, "hashed": not show_keys}, polls)
         polling = LongPolling(polls, self._views, policy=POLICY)
-        state = LongPollRoute(polling, resource=self._number, since=_cursor)
+        # The page sends its cursor as If-None-Match. Scripts may pass it in the query.
+        state = LongPollRoute(polling, resource=self._number, since=lambda scope: scope.query.get("after"))
         self._line: _Line | None = None
         self._app = Starlette(
             routes=[
@@ -166,11 +170,6 @@ class Inspector:
         if self._views[int(number)].is_elsewhere():
             raise HTTPException(409, "this purgatory belongs to another event loop than the page")
         return int(number)
-
-
-def _cursor(scope: Scope) -> str:
-    """The cursor of the last answer; anything else asks for the whole history."""
-    return HTTPConnection(scope).query_params.get("after", "")
 
 
 def _with_headers(send: Send) -> Send:
@@ -229,7 +228,8 @@ def _answer(data: Row) -> Response:
 @cache
 def _page() -> tuple[str, str]:
     """The page, and a content security policy that allows only its own script and style."""
-    html = files("aiopurgatory.web.inspector").joinpath("inspector.html").read_text("utf-8")
+    html, client = [files("aiopurgatory.web").joinpath(path).read_text("utf-8") for path in _PARTS]
+    html = html.replace("// poll.js", client.replace("export ", ""))
 
     def source(tag: str) -> str:
         (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)

@@ -11,8 +11,10 @@ matches (Kludex/starlette #3321). Nor does its answer name the setting to change
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
+
+from ...arguments import Items, require_items
 
 _NAME = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*"
 _ADDRESS = r"\[[0-9a-f:.]+\]"
@@ -28,9 +30,8 @@ class Hosts:
 
     LOOPBACK: Final = ("localhost", "*.localhost", "127.0.0.1", "[::1]")
 
-    def __init__(self, allowed: Iterable[str]) -> None:
-        if isinstance(allowed, str) or not isinstance(allowed, Iterable):
-            raise TypeError(f"allowed_hosts must be an iterable of names, got {allowed!r}")
+    def __init__(self, allowed: Items[str]) -> None:
+        require_items("allowed_hosts", allowed, "name")
         self._names = set[str]()
         self._endings = list[str]()
         for host in allowed:

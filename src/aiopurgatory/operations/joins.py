@@ -6,9 +6,8 @@ from abc import abstractmethod
 from collections.abc import Hashable
 from typing import Any, Generic, TypeVar
 
-from ...operation import DelayedOperation
-from .generation import Generation
-from .members import Members
+from ..operation import DelayedOperation
+from .members import Generation, Members
 
 M = TypeVar("M", bound=Hashable)
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from contextlib import suppress
 from contextvars import Context
 from math import inf
 from typing import TypeVar
 
-from ...arguments import described, require_int, require_methods, require_seconds
-from ...core.kit import Outcome, core_of
-from ...errors import PurgatoryClosedError
-from ...purgatory import Purgatory
-from .generation import Generation, GroupFullError, JoinError
+from ..arguments import Items, described, require_int, require_items, require_methods, require_seconds
+from ..core.kit import Outcome, core_of
+from ..errors import PurgatoryClosedError
+from ..purgatory import Purgatory
 from .joins import DelayedJoin, Group, InitialDelayedJoin, MemberJoin
-from .members import Members
+from .members import Generation, GroupFullError, JoinError, Members
 
 M = TypeVar("M", bound=Hashable)
 
@@ -78,7 +77,7 @@ class JoinBarrier(Group[M]):
         *,
         rebalance_timeout: float | None,
         initial_delay: float = 0.0,
-        expected: Iterable[M] = (),
+        expected: Items[M] = (),
         max_members: int | None = None,
     ) -> None:
         require_methods("purgatory", purgatory, ("watch",), "Purgatory")
@@ -86,10 +85,7 @@ class JoinBarrier(Group[M]):
         require_seconds("initial_delay", initial_delay)
         if max_members is not None:
             require_int("max_members", max_members, 1)
-        if isinstance(expected, (str, bytes)):
-            raise TypeError(f"expected must be an iterable of members, got the one member {expected!r}; pass [member]")
-        if not hasattr(expected, "__iter__"):
-            raise TypeError(f"expected must be an iterable of members, got {described(expected)}; pass their names")
+        require_items("expected", expected, "member")
         hash(key)
         super().__init__(Members(expected))
         self._purgatory = purgatory

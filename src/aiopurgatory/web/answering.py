@@ -1,0 +1,164 @@
+"""The answers to polls and streams in handlers of one's own, whatever is polled."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, final
+
+from ..arguments import Items
+from .answer import Answer
+from .asgi import Receive
+from .delivery import Delivery, EventAnswer
+from .policy import Policy
+from .prefer import MAX_FIELD, Fields, K, PollRequest, Respond
+from .responder import Content, answer_poll
+
+if TYPE_CHECKING:
+    from ..streams import EventLog
+
+_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+
+
+class Answering(Generic[K]):
+    """The base of LongPolling and LogPolling. Args: content: what is polled."""
+
+    def __init__(self, content: Content[K]) -> None:
+        self._content: Final = content
+
+    async def answer(
+        self,
+        resource: K,
+        headers: Fields = _NO_FIELDS,
+        query: Fields = _NO_FIELDS,
+        *,
+        since: str | None = None,
+        wait: float | str | None = None,
+        keys: Items[Hashable] | None = None,
+        client: Hashable = None,
+        group: Hashable = None,
+        receive: Receive | None = None,
+        respond: Respond | None = None,
+    ) -> Answer:
+        """Answer a poll in your own handler: wait until something is newer than the client's version, or time is up.
+
+            async def poll(request: Request) -> Response:
+                answer = await polling.answer(
+                    request.path_params["topic"], request.headers, request.query_params, receive=request.receive)
+                return Response(answer.body, answer.status, answer.headers)
+
+        Args:
+            resource: the polled resource; passed to the source. Of a log, the topic.
+            headers: the request's. Prefer is read and, if *since* is None, If-None-Match. Only the first line of a
+                repeated header counts.
+            query: the request's. ``wait``, in seconds, takes precedence over Prefer.
+            since: the client's version if it does not come in If-None-Match, as in a POST.
+            wait: the client's wait if it comes neither in the query nor in Prefer: seconds, or text like ``10s``.
+            keys: the keys to watch; None (default): *resource* alone. Of a log, these are in addition to the topic.
+            client: the client's id. Its newer poll of the same resource ends its older one, with status 409. So the id
+                must be one per tab or process, and nobody else must be able to guess or send it: 128 random bits, or
+                with a login, a tuple of the user and those. None (default): unknown.
+            group: the group (an address, a user, a tenant) that the poll counts against; see ``Policy.max_per_group``.
+                None (default): none. Behind a proxy, the address is the proxy's unless the server trusts its
+                X-Forwarded-For.
+            receive: ASGI's. When the client disconnects, the poll ends with status 499, and your handler goes on. Read
+                the request's body first: messages that arrive while the poll waits are dropped, and after 64 of them
+                the answer is 413. If it raises, the client counts as disconnected. None (default): the poll of a
+                disconnected client goes on waiting unless the handler is cancelled.
+            respond: makes the answer, as for LongPollRoute: whether or not there is something new, it gets the body.
+
+        Raises: TypeError: *keys* is one str. Errors of a Source, except GoneError, are raised here.
+        """
+        return await answer_poll(
+            self._content,
+            PollRequest(
+                resource,
+                headers.get("prefer"),
+                headers.get("if-none-match"),
+                query.get("wait") if wait is None else wait,
+                since,
+                keys,
+                client,
+                group,
+                receive,
+                respond,
+            ),
+        )
+
+    async def events(
+        self,
+        resource: K,
+        headers: Fields,
+        *,
+        since: str | None = None,
+        keys: Items[Hashable] | None = None,
+        client: Hashable = None,
+        group: Hashable = None,
+        until: float | None = None,
+        receive: Receive | None = None,
+    ) -> EventAnswer:
+        """Answer a request for server-sent events in your own handler, as EventRoute does.
+
+            async def events(request: Request) -> Response:
+                events = await polling.events(
+                    request.path_params["topic"], request.headers, receive=request.receive)
+                return StreamingResponse(events, events.status, events.headers)
+
+        It returns when the first event has been read, or with a refusal. Iterate it for the events, as text in bytes.
+        EventRoute says how a stream ends; after that, the iteration ends.
+
+        Args:
+            resource: as for answer().
+            headers: the request's. Last-Event-ID is read.
+            since: the client's version if it sent no Last-Event-ID; None (default): none.
+            keys: as for answer().
+            client: as for answer().
+            group: as for answer().
+            until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is
+                delivered after it: the client reconnects, and is refused. None (default): only ``Policy.max_age``.
+            receive: ASGI's. When the client disconnects, the iteration ends, and your handler goes on. Read the
+                request's body first. None (default): your framework ends the iteration, as Starlette does.
+
+        Raises: TypeError: *keys* is one str. Other errors of a Source are raised here or by the iteration.
+        """
+        last = headers.get("last-event-id") or ""
+        since = last if 0 < len(last) <= MAX_FIELD else since
+        request = PollRequest(
+            resource, since=since, keys=keys, client=client, group=group, receive=receive, until=until
+        )
+        delivery = await Delivery.enter(self._content, request)
+        return EventAnswer(delivery, await delivery.begin(request))
+
+
+@final
+class LogPolling(Answering[str]):
+    """Answers polls and streams of an event log in your own handlers, as LongPollRoute and EventRoute do.
+
+        runs = LogPolling(log)
+
+        @app.get("/runs/{run}/events")
+        async def follow(run: str, user: User, request: Request) -> StreamingResponse:
+            events = await runs.events(run, request.headers, until=user.until, receive=request.receive)
+            return StreamingResponse(events, events.status, events.headers)
+
+    So a login may be a dependency of FastAPI. A route that gets this in place of the log shares its limits.
+
+    Args:
+        log: the log. Its topics are the resources.
+        policy: waits and limits; None (default): ``Policy()``.
+
+    Raises: TypeError: an argument has the wrong type.
+    """
+
+    def __init__(self, log: EventLog, policy: Policy | None = None) -> None:
+        super().__init__(events_of("log must be an EventLog", log, policy))
+
+
+def events_of(rule: str, log: object, policy: Policy | None) -> Content[Any]:
+    """Return the events of *log*, as content. Raises: TypeError: it breaks the *rule*."""
+    from ..streams import EventLog  # here: most apps have no log, and load no streams
+    from .event_log import LogEvents
+
+    if not isinstance(log, EventLog):
+        raise TypeError(f"{rule}, got {log!r}")
+    return LogEvents(log, policy)

@@ -1,0 +1,138 @@
+"""boto3 receives messages from queues, on one worker and on two, through cancelled polls, kills and a restart."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from private_servers import Redis
+from redis import Redis as Client
+
+from .ledger import App, Ledger
+from .watch_sqs import client_of
+
+pytestmark = pytest.mark.servers
+
+QUEUES = [f"queue-{number}" for number in range(8)]
+
+
+class Queues:
+    """The messages that were sent, and those that watchers have received, also watchers that were killed."""
+
+    def __init__(self, app: App, names: list[str], seed: int) -> None:
+        self.app, self.chance = app, random.Random(seed)
+        self.ledger, self.client = Ledger(names), client_of(app.url)
+        self.killed: Counter[tuple[str, int]] = Counter()
+
+    def send(self, queue: str | None = None) -> None:
+        queue = queue or self.chance.choice([*self.ledger.written])
+        self.ledger.written[queue] += 1
+        self.client.send_message(QueueUrl=f"{self.app.url}/{queue}", MessageBody=str(self.ledger.written[queue]))
+
+    def received(self) -> Counter[tuple[str, int]]:
+        found = self.killed.copy()
+        for watcher in self.ledger.watchers:
+            found.update((queue, value) for queue, values in [*watcher.seen.items()] for value in [*values])
+        return found
+
+    def settle(self) -> Counter[tuple[str, int]]:
+        """Wait until every message was received, and deleted. Returns: how often each was received."""
+        sent = {(queue, value) for queue, last in self.ledger.written.items() for value in range(1, last + 1)}
+        self.ledger.until("all are received", lambda: self.received().keys() == sent)
+        return self.received()
+
+    def start(self, consumers: int = 1) -> None:
+        """Start a process with so many consumers of each queue."""
+        self.ledger.start("watch_sqs", self.app.url, consumers)
+
+    def kill(self) -> None:
+        watcher = self.chance.choice(self.ledger.watchers)
+        self.ledger.watchers.remove(watcher)
+        watcher.kill()
+        self.killed.update((queue, value) for queue, values in watcher.seen.items() for value in values)
+
+    def poll_and_leave(self) -> None:
+        """Poll a queue, and break the connection at any moment."""
+        queue, pause = self.chance.choice([*self.ledger.written]), self.chance.random() / 10
+        asked = {"QueueUrl": f"{self.app.url}/{queue}", "WaitTimeSeconds": 20, "VisibilityTimeout": 2}
+        body = json.dumps(asked).encode()
+        head = f"POST / HTTP/1.1\r\nhost: a\r\nx-amz-target: AmazonSQS.ReceiveMessage\r\ncontent-length: {len(body)}"
+        with socket.create_connection(("127.0.0.1", self.app.port)) as connection:
+            connection.sendall(head.encode() + b"\r\n\r\n" + body)
+            time.sleep(pause)
+
+    def close(self) -> None:
+        while self.ledger.watchers:
+            self.kill()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_messages_are_received_until_they_are_deleted(redis: Redis, workers: int) -> None:
+    with App("sqs", redis.url(), workers) as app:
+        queues = Queues(app, QUEUES, workers)
+        try:
+            for _ in range(3):
+                queues.start()
+            # Nobody leaves: each is received once.
+            for _ in range(80):
+                queues.send()
+            assert set(queues.settle().values()) == {1}
+            # Others poll the queues, too, and leave. What was on the wire to them comes back.
+            with ThreadPoolExecutor(20) as polls:
+                for _ in range(100):
+                    polls.submit(queues.poll_and_leave)
+                    queues.send()
+                    time.sleep(queues.chance.random() / 50)
+            assert set(queues.settle().values()) == {1}
+            # Consumers are killed in the middle of whatever they do.
+            for _ in range(4):
+                for _ in range(25):
+                    queues.send()
+                    time.sleep(queues.chance.random() / 50)
+                queues.kill()
+                queues.start()
+                queues.settle()
+            # The server restarts, with polls parked.
+            assert app.stop() < 5
+            app.start()
+            for queue in QUEUES:
+                queues.send(queue)
+            queues.settle()
+            time.sleep(2.5)  # what was not deleted comes back
+            received = queues.settle()
+        finally:
+            queues.close()
+    again = received.total() - len(received)
+    assert again <= 7 * len(QUEUES)  # at most what consumers had not deleted, when killed or when the server stopped
+    print(f"sqs, {workers} workers: {len(received)} messages, 0 lost, {again} again after a kill or the restart")
+
+
+@pytest.mark.parametrize(("workers", "most"), [(1, 1.5), (2, 2.5)])
+def test_message_is_claimed_about_once_in_each_worker(redis: Redis, workers: int, most: float) -> None:
+    """100 consumers wait for one queue. Besides, each poll looks once as it comes."""
+    with App("sqs", redis.url(), workers) as app, Client.from_url(redis.url()) as server:
+        queues = Queues(app, ["jobs"], 0)
+
+        def claims() -> int:
+            return int(server.info("commandstats")["cmdstat_zrangebyscore"]["calls"])
+
+        try:
+            queues.start(100)
+            while server.info("commandstats").get("cmdstat_zrangebyscore", {"calls": 0})["calls"] < 100:
+                time.sleep(0.05)
+            time.sleep(1.0)
+            before = claims()
+            for _ in range(200):
+                queues.send()
+                time.sleep(queues.chance.random() / 25)
+            assert set(queues.settle().values()) == {1}
+            found = (claims() - before) / 200 - 1  # each message leads to one more poll
+        finally:
+            queues.close()
+    print(f"sqs, {workers} workers: {found:.2f} claims a message")
+    assert found <= most

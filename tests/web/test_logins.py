@@ -1,0 +1,277 @@
+"""Polls and streams that belong to a login: it is awaited, it expires, it is revoked. Of states and of logs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.streams import EventLog, MemoryLog
+from aiopurgatory.testing import ManualClock, check_invariants
+from aiopurgatory.web import EventAnswer, EventRoute, LogPolling, LongPolling, LongPollRoute, Policy
+
+from .eventsource import Client
+from .polls import Counters, settle
+from .test_events_answer import parsed
+from .test_logs import Poll, until
+from .test_longpoll_async import Database
+
+ANN = ("user", "ann")
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[EventLog]:
+    async with MemoryLog(unknown_timeout=None) as log:
+        yield log
+        await settle()
+        assert (log.purgatory.num_delayed, log.statistics().topics) == (0, 0)
+        check_invariants(log.purgatory)
+
+
+def user_of(scope: Any) -> list[Any]:
+    return [("user", scope.headers["user"])]
+
+
+async def parked(purgatory: Purgatory, count: int) -> None:
+    await until(lambda: purgatory.num_delayed == count)
+
+
+# revoked
+
+
+async def test_cancel_for_key_ends_the_streams_of_one_user_of_a_log(log: EventLog) -> None:
+    route = EventRoute(log, keys=user_of)
+    ann, bob = Client(route, user="ann"), Client(route, user="bob")
+    await until(lambda: ann.retries and bob.retries)
+    assert len(log.purgatory.cancel_for_key(ANN)) == 1
+    await ann.ended()
+    assert (ann.status, ann.complete, len(ann.retries)) == (200, True, 2)
+    await log.append("n", "hello")
+    await until(lambda: bob.events)
+    assert ann.events == []
+    bob.leave()
+    await bob.ended()
+
+
+async def test_cancel_for_key_answers_the_polls_of_one_user_of_a_log(log: EventLog) -> None:
+    route = LongPollRoute(log, keys=user_of)
+    ann, bob = Poll(route, user="ann"), Poll(route, user="bob")
+    await parked(log.purgatory, 2)
+    log.purgatory.cancel_for_key(ANN)
+    await ann.task
+    assert (ann.status, ann.headers[b"refused"]) == (503, b"closed")
+    await log.append("n", "hello")
+    assert [event["data"] for event in await bob.events()] == ["hello"]
+
+
+async def test_cancel_for_key_answers_polls_of_states(polling: LongPolling[str], purgatory: Purgatory) -> None:
+    poll = asyncio.create_task(polling.answer("n", since="0", keys=["n", ANN]))
+    await parked(purgatory, 1)
+    purgatory.cancel_for_key(ANN)
+    assert (await poll).status == 503
+
+
+@pytest.fixture
+async def polling(purgatory: Purgatory, counters: Counters) -> LongPolling[str]:
+    return LongPolling(purgatory, counters)
+
+
+async def test_handler_cancelled_together_with_its_poll_is_cancelled(
+    polling: LongPolling[str], purgatory: Purgatory
+) -> None:
+    poll = asyncio.create_task(polling.answer("n", since="0", keys=["n", ANN]))
+    await parked(purgatory, 1)
+    purgatory.cancel_for_key(ANN)
+    poll.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await poll
+
+
+async def test_keys_of_a_log_that_are_one_str_are_refused(log: EventLog) -> None:
+    with pytest.raises(TypeError, match="keys must be an iterable of keys, got the single str 'ann'"):
+        await LogPolling(log).events("n", {}, keys="ann")  # type: ignore[arg-type]
+
+
+# expired
+
+
+@pytest.fixture(params=["log", "states", "database"])
+async def subject(
+    request: pytest.FixtureRequest, counters: Counters, log: EventLog
+) -> AsyncIterator[tuple[Any, Callable[[], Any]]]:
+    """What answers, by the real clock, and a function that changes the topic "n"."""
+    if request.param == "log":
+        yield LogPolling(log), lambda: log.append("n", "1")
+        return
+    source: Any = counters if request.param == "states" else Database()
+    numbers = counters.values if request.param == "states" else source.numbers
+    async with LongPolling[str](Purgatory("real"), source) as polling:
+
+        async def change() -> None:
+            numbers["n"] = numbers.get("n", 0) + 1
+            polling.notify("n")
+
+        yield polling, change
+        assert polling.purgatory.num_delayed == 0
+
+
+async def collected(events: EventAnswer) -> tuple[list[str], float]:
+    """The data of *events*, and when they ended."""
+    chunks = [chunk async for chunk in events]
+    return [event.data for event in parsed(*chunks)], time.time()
+
+
+async def test_stream_ends_when_its_login_does(subject: Any) -> None:
+    polls, change = subject
+    end = time.time() + 0.2
+    reading = asyncio.create_task(collected(await polls.events("n", {}, since="0", until=end)))
+    await asyncio.sleep(0.05)
+    await change()
+    data, ended = await reading
+    assert len(data) >= 1
+    assert end <= ended < end + 0.1
+    await change()
+
+
+async def test_stream_of_an_expired_login_delivers_nothing(subject: Any) -> None:
+    polls, change = subject
+    await change()
+    events = await polls.events("n", {}, until=time.time() - 1.0)
+    assert events.status == 200  # the client comes back, and is refused by its login
+    assert (await collected(events))[0] == []
+
+
+async def test_stream_of_an_expired_login_is_not_told_to_stop(log: EventLog) -> None:
+    async with log.run("n") as run:
+        last = await run.append("a")
+    end = await log.last_id("n")
+    polls = LogPolling(log)
+    assert (await polls.events("n", {"last-event-id": end or ""})).status == 204  # the control
+    for after in (last, end):
+        events = await polls.events("n", {}, since=after, until=time.time() - 1.0)
+        assert (events.status, (await collected(events))[0]) == (200, [])
+
+
+async def test_state_whose_read_outlasts_the_login_is_not_delivered(purgatory: Purgatory, clock: ManualClock) -> None:
+    database = Database()
+    polling = LongPolling[str](purgatory, database)
+    events = await polling.events("n", {}, until=time.time() + 10.0)
+    assert len(parsed(await anext(events))) == 1
+    database.gate.clear()
+    database.numbers["n"] = 1
+    polling.notify("n")
+    reading = asyncio.create_task(collected(events))
+    await clock.advance(11.0)
+    assert database.under_way == 1
+    database.gate.set()
+    assert (await reading)[0] == []
+
+
+async def test_event_that_comes_when_the_loop_stood_still_is_not_delivered(log: EventLog) -> None:
+    await log.append("n", "in time")
+    events = await LogPolling(log).events("n", {}, until=time.time() + 0.1)
+    reading = asyncio.create_task(collected(events))
+    await asyncio.sleep(0.02)
+    await log.append("n", "too late")
+    time.sleep(0.1)  # noqa: ASYNC251 as a blocked loop
+    assert (await reading)[0] == ["in time"]
+
+
+async def test_age_ends_a_stream_before_its_login(log: EventLog) -> None:
+    polls = LogPolling(log, Policy(max_age=0.05))
+    began = time.time()
+    _, ended = await collected(await polls.events("n", {}, until=began + 60.0))
+    assert ended < began + 1.0
+
+
+async def test_end_of_a_login_that_is_no_number_is_refused(log: EventLog) -> None:
+    with pytest.raises(TypeError, match="until must be a number of seconds, got '2026-11-26'"):
+        await LogPolling(log).events("n", {}, until="2026-11-26")  # type: ignore[arg-type]
+
+
+# awaited
+
+
+@pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
+@pytest.mark.parametrize("is_log", [True, False])
+async def test_functions_of_a_route_may_be_awaited(
+    polling: LongPolling[str], purgatory: Purgatory, log: EventLog, route: Any, is_log: bool
+) -> None:
+    called: list[str] = []
+
+    def function(name: str, found: Any) -> Any:
+        async def ask(scope: Any) -> Any:
+            await asyncio.sleep(0)
+            called.append(name)
+            return found
+
+        return ask
+
+    if is_log:
+        await log.append("n", "1")
+    functions: dict[str, Any] = {"resource": "n", "keys": ["n", ANN], "client": "c", "group": "ann"}
+    functions |= {"since": await log.last_id("n") if is_log else "0"}
+    functions |= {"until": time.time() + 60.0} if route is EventRoute else {"wait": "20"}
+    endpoint = route(log if is_log else polling, **{name: function(name, found) for name, found in functions.items()})
+    client = Client(endpoint, "somewhere-else")
+    waiting = log.purgatory if is_log else purgatory
+    await parked(waiting, 1)
+    assert (called[0], set(called)) == ("resource", set(functions))
+    (op,) = waiting.waiting(ANN)
+    assert set(op.keys) == {"n", ANN}
+    op.cancel()
+    await client.ended()
+
+
+@pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
+async def test_login_that_is_refused_is_raised_and_nothing_else_called(log: EventLog, route: Any) -> None:
+    async def resource(scope: Any) -> str:
+        raise PermissionError("who are you?")
+
+    async def group(scope: Any) -> str:
+        raise AssertionError("it is called for a client that was refused")
+
+    with pytest.raises(PermissionError):
+        await Client(route(log, resource=resource, group=group)).ended()
+
+
+async def test_login_that_cannot_read_the_request_is_400(log: EventLog) -> None:
+    async def resource(scope: Any) -> str:
+        return f"{int(scope.query.get('run', 'x'))}"
+
+    client = Client(EventRoute(log, resource=resource))
+    await client.ended()
+    assert client.status == 400
+
+
+# handlers of one's own
+
+
+async def test_handler_answers_a_poll_of_a_log(log: EventLog) -> None:
+    polls = LogPolling(log)
+    first = await log.append("n", "1")
+    assert b'"data":"1"' in (await polls.answer("n")).body
+    poll = asyncio.create_task(polls.answer("n", {"if-none-match": f'"{first}"'}, {"wait": "20"}))
+    await parked(log.purgatory, 1)
+    second = await log.append("n", "2")
+    answer = await poll
+    assert (answer.status, answer.version) == (200, second)
+    assert (await polls.answer("n", since=second, wait=0)).body == b"[]"
+
+
+async def test_handler_and_route_of_a_log_share_the_limits(log: EventLog) -> None:
+    polls = LogPolling(log, Policy(max_per_group=1))
+    events = await polls.events("n", {}, group="ann")
+    refused = Client(EventRoute(polls, group=lambda scope: "ann"))
+    await refused.ended()
+    assert (events.status, refused.status, refused.headers["refused"]) == (200, 503, "group")
+    await events.aclose()
+
+
+def test_something_else_than_a_log_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^log must be an EventLog, got 7$"):
+        LogPolling(7)  # type: ignore[arg-type]

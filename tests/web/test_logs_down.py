@@ -1,0 +1,140 @@
+"""Streams and long polls of a log that begin while its server is down. Redis and PostgreSQL are killed, or stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from private_servers import DurableRedis, Postgres, Server
+
+from aiopurgatory.streams import EventLog
+from aiopurgatory.web import EventRoute, LongPollRoute, Policy
+
+from .eventsource import Client
+from .test_logs import Poll, got, left, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=[DurableRedis, Postgres], ids=["redis", "postgres"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    pytest.importorskip("asyncpg" if request.param is Postgres else "redis")
+    try:
+        server: Server = request.param()
+    except FileNotFoundError as exc:
+        pytest.skip(f"{exc}: make programs")
+    with server:
+        if isinstance(server, Postgres):
+            asyncio.run(make_tables(server.url()))
+        yield server
+
+
+async def make_tables(url: str) -> None:
+    import asyncpg
+
+    from aiopurgatory.streams.postgres import tables_sql
+
+    connection = await asyncpg.connect(url)
+    await connection.execute(tables_sql())
+    await connection.close()
+
+
+def log_on(server: Server) -> EventLog:
+    if isinstance(server, DurableRedis):
+        from aiopurgatory.streams.redis import RedisLog
+
+        return RedisLog(server.url(), unknown_timeout=1.0)
+    from aiopurgatory.streams.postgres import PostgresLog
+
+    return PostgresLog(server.url(), unknown_timeout=1.0)
+
+
+@pytest.fixture
+async def log(server: Server) -> AsyncIterator[EventLog]:
+    async with log_on(server) as log:
+        yield log
+
+
+class Outage:
+    """Args: how: the signal by which the server is taken away."""
+
+    def __init__(self, server: Server, how: int) -> None:
+        self._server, self._how = server, how
+
+    def begin(self) -> None:
+        if self._how == signal.SIGKILL:
+            self._server.kill()
+        else:
+            self._server.signal(self._how)
+
+    def end(self) -> None:
+        if self._how == signal.SIGKILL:
+            self._server.start()
+        else:
+            self._server.signal(signal.SIGCONT)
+
+
+@pytest.fixture(params=[signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def outage(request: pytest.FixtureRequest, server: Server) -> Outage:
+    return Outage(server, request.param)
+
+
+@pytest.mark.timeout(90)
+async def test_stream_in_an_outage_has_headers_and_heartbeats_at_once(log: EventLog, outage: Outage) -> None:
+    topic = f"known-{time.time()}"
+    await log.append(topic, "one")
+    route = EventRoute(log, policy=Policy(heartbeat=0.5))
+    outage.begin()
+    try:
+        began = time.monotonic()
+        known, unknown = Client(route, topic), Client(route, f"un{topic}")
+        await until(lambda: known.status and unknown.status)
+        assert (known.status, unknown.status, time.monotonic() - began < 2.0) == (200, 200, True)
+        await until(lambda: min(known.comments, unknown.comments) >= 2)
+    finally:
+        outage.end()
+    async with asyncio.timeout(30):
+        await got(known, 1)
+        assert known.events[0].data == "one"
+        await unknown.ended()
+    assert [event.kind for event in unknown.events] == ["gone"]
+    await left(known)
+
+
+@pytest.mark.timeout(90)
+async def test_poll_in_an_outage_is_answered_when_its_wait_is_over(log: EventLog, outage: Outage) -> None:
+    topic = f"known-{time.time()}"
+    await log.append(topic, "one")
+    route = LongPollRoute(log)
+    outage.begin()
+    try:
+        began = time.monotonic()
+        polls = [Poll(route, "wait=2", name) for name in (topic, f"un{topic}")]
+        async with asyncio.timeout(5):
+            for poll in polls:
+                await poll.task
+        assert [poll.status for poll in polls] == [503, 503]
+        assert time.monotonic() - began < 3.0
+    finally:
+        outage.end()
+
+
+@pytest.mark.timeout(90)
+async def test_client_of_a_log_that_cannot_start_is_refused_within_5_s(server: Server, outage: Outage) -> None:
+    outage.begin()
+    log = log_on(server)
+    try:
+        began = time.monotonic()
+        client, poll = Client(EventRoute(log), "n"), Poll(LongPollRoute(log), "wait=2")
+        async with asyncio.timeout(20):
+            await client.task
+            took = time.monotonic() - began
+            await poll.task
+        assert (client.status, poll.status) == (503, 503)
+        assert took < 6.0
+    finally:
+        outage.end()
+        await log.aclose()
