@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,8 @@ from selenium import webdriver
 
 from aiopurgatory.pipeline.advise import Advice, Option
 from aiopurgatory.pipeline.page.figures import Axis, axis_of, count, share
-from aiopurgatory.pipeline.page.page import write_page
+from aiopurgatory.pipeline.page.page import Found, latest, page, read, reasons, steps, write_page
 from aiopurgatory.pipeline.page.promises import Limits
-from aiopurgatory.pipeline.page.reading import Found, latest, read, reasons, steps
 from aiopurgatory.pipeline.tables import REPORT
 from aiopurgatory.replay.settings import Setting
 
@@ -271,6 +271,33 @@ def test_page_all_promises_kept_and_nothing_changed_says_so(spark: SparkSession,
     assert "All promises kept" in text
     assert "✓ kept late p99 fetch - 100 ms - 2026-11-21 12:00 - 0 of 1" in text
     assert "Nothing changed: 2026-11-21 was like the day before." in text
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "headline"),
+    [
+        (["kept", "kept"], "All promises kept"),
+        (["broken", "kept"], "1 of 2 promises broken: late p99 of p"),
+        (["broken"] * 2, "2 of 2 promises broken: late p99 of p, late p99 of p"),
+        (["broken"] * 4, "4 of 4 promises broken"),
+        (["kept", "unknown"], "No promise broken; too few operations to judge 1 of 2"),
+        (["broken", "unknown"], "1 of 2 promises broken: late p99 of p; too few operations to judge 1 of 2"),
+        (["unknown"], "Too few operations to judge any promise"),
+        ([], "Too few operations to judge any promise"),
+    ],
+)
+def test_page_headline_names_what_is_broken_and_counts_what_is_unknown(verdicts: list[str], headline: str) -> None:
+    columns = dict.fromkeys(("now", "limit", "since", "at", "worst"))
+    promises = [
+        SimpleNamespace(purgatory="p", name="late p99", verdict=each, broken=0, judged=0, **columns)
+        for each in verdicts
+    ]
+    everything = SimpleNamespace(operations=0.0, dates=[])
+    rows: dict[str, list[Any]] = {name: [] for name in ("changes", "lost", "days", "hot_keys", "work", "settings")}
+    html = page(Found(everything, {}, {"promises": promises, **rows}, axis_of(None, None, unit=60)))
+    found = re.search(r'<p class="headline (\w+)">(.*?)</p>', html)
+    assert found is not None
+    assert (found[1], found[2]) == (verdicts[0] if verdicts else "unknown", headline)
 
 
 def test_counts_and_shares_do_not_round_some_to_none() -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
-from aiopurgatory.pipeline.page.promises import Limits, headline, judged
-from aiopurgatory.pipeline.page.reading import records
+from aiopurgatory.pipeline.page.page import records
+from aiopurgatory.pipeline.page.promises import Limits, judged
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 #: Minutes: the operations that expired, missed triggers, the lateness in us, and all operations.
@@ -121,14 +120,3 @@ def test_limits_that_no_minute_can_break_or_keep_are_refused(name: str, value: f
     assert getattr(Limits(**{name: 0.0}), name) == 0
     with pytest.raises(PurgatoryError, match=f"{name} must be >= 0, got {value:g}"):
         Limits(**{name: value})
-
-
-def test_headline_names_what_is_broken_and_counts_what_is_unknown() -> None:
-    def of(*verdicts: Any) -> str:
-        return headline([SimpleNamespace(purgatory="p", name="late p99", verdict=verdict) for verdict in verdicts])
-
-    assert of("kept", "kept") == "All promises kept"
-    assert of("kept", "broken") == "1 of 2 promises broken: late p99 of p"
-    assert of(*["broken"] * 4) == "4 of 4 promises broken"
-    assert of("kept", "unknown") == "No promise broken; too few operations to judge 1 of 2"
-    assert of("unknown") == "Too few operations to judge any promise"

@@ -91,19 +91,14 @@ def sums(spark: SparkSession, out: str, name: str, attempts: Sequence[Attempt] |
     return rows.where(counts).select(*columns(SUMS[name]))
 
 
-def days_gone(spark: SparkSession, out: str, attempt: str) -> set[tuple[str, str]]:
-    """Return the journals and days without files, as the *attempt* of this name found them."""
-    return {(row.journal, row.day) for row in _gone(spark, out, attempt)}
+def days_gone(spark: SparkSession, out: str, attempt: str) -> list[Row]:
+    """Return the journals and days without files, as the *attempt* of this name found them: rows of the table gone."""
+    return read_folder(spark, f"{out}/sums/gone", SUMS["gone"]).where(F.col("attempt") == attempt).collect()
 
 
 def dates_gone(spark: SparkSession, out: str, attempt: str) -> set[date]:
     """Return the dates that no file is left of, as the *attempt* found them."""
-    return {row.date for row in _gone(spark, out, attempt) if row.date}
-
-
-def _gone(spark: SparkSession, out: str, attempt: str) -> list[Row]:
-    rows = read_folder(spark, f"{out}/sums/gone", SUMS["gone"])
-    return rows.where(F.col("attempt") == attempt).collect()
+    return {row.date for row in days_gone(spark, out, attempt) if row.date}
 
 
 def without(rows: DataFrame, name: str, dates: Collection[date]) -> DataFrame:

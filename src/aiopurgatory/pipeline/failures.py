@@ -7,7 +7,7 @@ import re
 import tempfile
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,11 +18,9 @@ from aiopurgatory.errors import PurgatoryError
 from . import java
 
 _FAILURES: tuple[type[Exception], ...] = (PySparkException, ConnectionError)
-try:
+with suppress(ImportError):  # a client of Spark Connect has no Java
     from py4j.protocol import Py4JError
-except ImportError:  # a client of Spark Connect has no Java
-    pass
-else:
+
     _FAILURES += (Py4JError,)
 _LONGEST: Final = 300
 #: What an error says, and what is wrong and how to put it right. The first that fits counts.

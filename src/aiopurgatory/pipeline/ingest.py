@@ -94,7 +94,8 @@ def ingest(spark: SparkSession, journal: str, out: str, *, max_files: int = MAX_
         known = {tuple(row) for row in sums(spark, out, "files", line).select(*IDENTITY).collect()}
         there = listed(spark, journal)
         files = placed([each for each in there if (each.path, each.length, each.modified_us) not in known][:max_files])
-        days, before = days_of(path for path, *_ in known), days_gone(spark, out, line[-1].name) if line else set()
+        days = days_of(path for path, *_ in known)
+        before = {(row.journal, row.day) for row in (days_gone(spark, out, line[-1].name) if line else ())}
         now = without_files(days, days_of(each.path for each in there), before)
         losses = take_in(spark, out, line, files, days - now, now) if files or now != before else Losses()
         if losses is None:

@@ -25,27 +25,15 @@ from pyspark.sql import functions as F
 import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 
+from . import attempts
 from . import report_tables as tables
-from .attempts import (
-    CUMULATIVE,
-    PAGE,
-    Attempt,
-    alone,
-    committed,
-    dates_gone,
-    documents,
-    read_folder,
-    sums,
-    table,
-    without,
-)
+from .attempts import Attempt
 from .page import promises
 from .page.page import write_page
 from .session import at_once
 from .tables import DATES, HOUR, KEYS
 
 _ONE: Final = timedelta(days=1)
-_EPOCH: Final = date(1970, 1, 1)
 #: What the last report was made from.
 _MADE: Final = "attempt STRING, library STRING"
 
@@ -58,8 +46,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Make the report, and print the path of its page."""
-    limits, page = promises.limits_of(args), documents(args.out) / PAGE
-    with alone(page.parent):
+    limits, page = promises.limits_of(args), attempts.documents(args.out) / attempts.PAGE
+    with attempts.alone(page.parent):
         report(spark, args.out)
         write_page(spark, args.out, page, limits)
     print(page)
@@ -70,16 +58,16 @@ def report(spark: SparkSession, out: str) -> None:
 
     Raises: PurgatoryError: there are no sums.
     """
-    line = committed(spark, out)
+    line = attempts.committed(spark, out)
     if not line:
         raise PurgatoryError(f"there are no sums in {out}: run ingest with this folder first")
-    names, made = [each.name for each in line], read_folder(spark, f"{out}/report/made", _MADE).first()
+    names, made = [each.name for each in line], attempts.read_folder(spark, f"{out}/report/made", _MADE).first()
     known = made.attempt if made and made.library == aiopurgatory.__version__ else ""
     if known == names[-1]:
         return
-    gone = dates_gone(spark, out, names[-1])
+    gone = attempts.dates_gone(spark, out, names[-1])
     # Days that are not written anew stay: to remove one, all are.
-    can_add = known in names and dates_gone(spark, out, known) == gone
+    can_add = known in names and attempts.dates_gone(spark, out, known) == gone
     _Report(spark, out, line, names[names.index(known) + 1 :] if can_add else None, gone).write()
 
 
@@ -91,7 +79,7 @@ class _Report:
     ) -> None:
         """Args: new: the names of the attempts that the last report did not know; None: all are. gone: hidden dates."""
         self._spark, self._out, self._line, self._gone = spark, out, line, gone
-        self._touched = sums(spark, out, "touched", line).collect()
+        self._touched = attempts.sums(spark, out, "touched", line).collect()
         # The day beside a day with rows is covered up to midnight.
         self._days = None if new is None else _and_beside({day for day, name in self._touched if name in new})
 
@@ -100,16 +88,15 @@ class _Report:
         hours = self._sums("hours").persist()
         parts = partial(self._of_operations, hours), partial(self._by_second, hours), self._of_keys, self._of_snapshots
         at_once(parts)
-        made = [(self._line[-1].name, aiopurgatory.__version__)]
-        self._whole("made", self._spark.createDataFrame(made, _MADE))
+        self._whole("made", self._spark.createDataFrame([(self._line[-1].name, aiopurgatory.__version__)], _MADE))
         hours.unpersist()
 
     def _of_operations(self, hours: DataFrame) -> None:
         minutes = tables.minutes(self._of_days("activity"), self._of_days("waiting"), hours)
         self._by_day("minutes", minutes, *KEYS, "minute")
-        minutes = _among(table(self._spark, self._out, "minutes"), self._days)
+        minutes = _among(attempts.table(self._spark, self._out, "minutes"), self._days)
         self._by_day("days", tables.days(self._of_days("daily"), minutes, hours), *KEYS)
-        days = _among(table(self._spark, self._out, "days"), self._days and _and_beside(self._days))
+        days = _among(attempts.table(self._spark, self._out, "days"), self._days and _and_beside(self._days))
         self._by_day("changes", tables.changes(days), F.desc(F.abs("change")), *KEYS, "measure")
 
     def _of_keys(self) -> None:
@@ -123,7 +110,9 @@ class _Report:
         self._whole("lost", tables.lost(self._sums("losses")))
         # Folders of quarantined files may have any date.
         latest = datetime.now(UTC).date() + _ONE
-        newest = max((day for day, _ in self._touched if day <= latest and day not in self._gone), default=_EPOCH)
+        newest = max(
+            (day for day, _ in self._touched if day <= latest and day not in self._gone), default=date.min + _ONE
+        )
         last = {newest, newest - _ONE}
         self._whole("settings", tables.settings(_among(self._sums("snapshots", last), last, DATES["snapshots"])))
 
@@ -131,7 +120,7 @@ class _Report:
         """Write the seconds of a short journal."""
         span = hours.agg(F.max("last_us") - F.min("first_us")).head()
         is_short = span is not None and span[0] is not None and span[0] < HOUR
-        if is_short or table(self._spark, self._out, "seconds").head(1):
+        if is_short or attempts.table(self._spark, self._out, "seconds").head(1):
             seconds = tables.seconds(self._sums("waiting"), self._sums("ends"), hours)
             self._whole("seconds", seconds.where(F.lit(is_short)).orderBy("second", *KEYS))
 
@@ -141,11 +130,11 @@ class _Report:
         if days is not None:
             names = {name for day, name in self._touched if day in days}
             line = [each for each in self._line if each.name in names]
-        return without(sums(self._spark, self._out, name, line), name, self._gone)
+        return attempts.without(attempts.sums(self._spark, self._out, name, line), name, self._gone)
 
     def _of_days(self, name: str) -> DataFrame:
         """Return the sums of the days to make."""
-        return _among(self._sums(name, None if name in CUMULATIVE else self._days), self._days, DATES[name])
+        return _among(self._sums(name, None if name in attempts.CUMULATIVE else self._days), self._days, DATES[name])
 
     def _by_day(self, name: str, rows: DataFrame, *order: str | Column) -> None:
         """Replace the days to make."""

@@ -52,7 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Run all stages. Print the advice in one line, and the path of the page."""
-    settings, folder = simulate.grid_of(args), documents(args.out)
+    settings, folder = simulate.grid(args.ticks, args.wheel_sizes, args.purge_intervals), documents(args.out)
     with alone(folder):
         options = {"rows": args.rows, "max_lateness_ms": args.max_lateness_ms}
         print(run_all(spark, args.journal, args.out, folder, settings=settings, **options))

@@ -11,10 +11,11 @@ Spark's workers: a replay is the library itself.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import astuple
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -52,24 +53,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def grid_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the values to combine."""
     about = "simulate: ticks (default: 1,10)"
-    parser.add_argument("--ticks", type=milliseconds, default=TICKS, metavar="MS,...", help=about)
+    parser.add_argument("--ticks", type=numbers, default=TICKS, metavar="MS,...", help=about)
     about = "simulate: buckets per level (default: 20,64)"
-    parser.add_argument("--wheel-sizes", type=counts, default=WHEEL_SIZES, metavar="N,...", help=about)
+    parser.add_argument("--wheel-sizes", type=numbers, default=WHEEL_SIZES, metavar="N,...", help=about)
     about = "simulate: purge intervals (default: 0,1000)"
-    parser.add_argument("--purge-intervals", type=counts, default=PURGE_INTERVALS, metavar="N,...", help=about)
+    parser.add_argument("--purge-intervals", type=numbers, default=PURGE_INTERVALS, metavar="N,...", help=about)
 
 
-def milliseconds(text: str) -> tuple[float, ...]:  # argparse names the function in its error
-    return tuple(float(each) for each in text.split(","))
-
-
-def counts(text: str) -> tuple[int, ...]:
-    return tuple(int(each) for each in text.split(","))
-
-
-def grid_of(args: argparse.Namespace) -> list[Setting]:
-    """Return grid() of the options."""
-    return grid(args.ticks, args.wheel_sizes, args.purge_intervals)
+def numbers(text: str) -> tuple[Any, ...]:  # argparse names the function in its error
+    return tuple(json.loads(f"[{text}]"))
 
 
 def run(spark: SparkSession, args: argparse.Namespace) -> None:
@@ -77,7 +69,7 @@ def run(spark: SparkSession, args: argparse.Namespace) -> None:
 
     Raises: PurgatoryError: a setting is refused, or the trace is not valid.
     """
-    settings = grid_of(args)
+    settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals)
     simulate(spark, args.trace, args.out, settings)
     print(f"{len(settings)} settings: {args.out}/simulations")
 

@@ -1,28 +1,104 @@
 """The report's page: one file of HTML that loads nothing, needs no script, and is the same for the same tables.
 
-The template ``page.html`` has its words and tables, and Jinja escapes the names from the journal. This module computes
-its plots.
+The template ``page.html`` has its words and tables, and Jinja escapes the names from the journal. Spark pools the
+tables of the report to what fits a page: a few hundred steps, the busiest purgatories.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from jinja2 import Environment, StrictUndefined, Template
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
 
-from ..attempts import write
+from ..attempts import table, write
 from ..report_tables import COMPARED
-from ..tables import ERROR, OUTCOMES, WORK
-from .figures import Floats, Plot, count, duration, linear, logarithmic, plot, share, shown
-from .promises import PROMISES, Limits, headline
-from .reading import ROWS, SHOWN, TIMES, Found, read
+from ..session import at_once
+from ..tables import ERROR, OUTCOMES, REPORT, WORK
+from .figures import DAY, MINUTE, Axis, Floats, Plot, axis_of, count, duration, linear, logarithmic, plot, share, shown
+from .promises import PROMISES, Limits, judged
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+#: How many purgatories, the busiest first, are shown. The tables have all.
+SHOWN: Final = 12
+#: The most rows of a table on the page, and of changes.
+ROWS: Final = 60
+CHANGES: Final = 20
+#: The most promises that the headline counts, broken ones first.
+MOST_PROMISES: Final = 10_000
+#: Labels and CSS classes by column. Percentiles cannot be added: of several, the page shows the largest.
+TIMES: Final = {
+    "waited_p50_us": ("waited p50", "line waited"),
+    "waited_p99_us": ("waited p99", "dashed waited"),
+    "lateness_p99_us": ("lateness p99", "line late"),
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the page shows."""
+
+    #: Sums of all operations, and of each shown purgatory.
+    everything: Any
+    totals: Mapping[str, Any]
+    #: Rows of the small tables, by name.
+    rows: Mapping[str, Sequence[Any]]
+    axis: Axis
+
+    def curve(self, purgatory: str, name: str, silent: float = 0.0) -> Floats:
+        """The column *name* of one purgatory by step: *silent* where it has no row, NaN on days without one."""
+        days = np.array(self.totals[purgatory].dates, "datetime64[D]").astype(int)
+        found = np.where(np.isin(self.axis.edges[:-1] // DAY, days), silent, np.nan)
+        for each in self.rows["load"]:
+            if each.purgatory == purgatory:
+                found[each.step] = getattr(each, name)
+        return found
+
+
+def read(spark: SparkSession, out: str, limits: Limits) -> Found:
+    """Read the report in the folder *out*."""
+    tables = {name: table(spark, out, name) for name in REPORT}
+    minutes, is_short = tables["minutes"], bool(tables["seconds"].head(1))
+    load = by_second(tables["seconds"], minutes) if is_short else minutes
+    first = _collected(
+        totals=busiest(tables["days"], SHOWN),
+        promises=judged(minutes, tables["work"], limits).limit(MOST_PROMISES),
+        ends=load.agg(*(F.unix_seconds(end("minute")) for end in (F.min, F.max))),
+        changes=latest(tables["changes"]),
+        settings=tables["settings"].orderBy("purgatory", "tick_s").limit(ROWS),
+        lost=reasons(tables["lost"], tables["work"]),
+    )
+    everything, *shown = first["totals"] or [SimpleNamespace(purgatory=None, operations=0.0, dates=[])]
+    axis = axis_of(*vars(first["ends"][0]).values(), unit=1 if is_short else MINUTE)
+    is_shown = F.col("purgatory").isin([each.purgatory for each in shown])
+    key = F.coalesce("key", F.format_string("#%016x", "key_hash"))
+    later = _collected(
+        load=steps(load.where(is_shown), axis),
+        days=largest(tables["days"].where(is_shown)),
+        hot_keys=tables["hot_keys"].where(is_shown).withColumn("key", key).orderBy("purgatory", "place"),
+        work=tables["work"].where(is_shown).groupBy("purgatory").agg(*(F.sum(name).alias(name) for name in WORK)),
+    )
+    return Found(everything, {each.purgatory: each for each in shown}, first | later, axis)
+
+
+def _collected(**frames: DataFrame) -> dict[str, list[Any]]:
+    """Collect small tables."""
+    tables = at_once(frame.toArrow for frame in frames.values())
+    return dict(zip(frames, map(records, tables), strict=True))
+
+
+def records(rows: pa.Table) -> list[SimpleNamespace]:
+    """Return the rows of a small table."""
+    return [SimpleNamespace(**row) for row in rows.to_pylist()]
 
 
 def write_page(spark: SparkSession, out: str, path: Path, limits: Limits | None = None, advice: Any = None) -> None:
@@ -38,20 +114,8 @@ def write_page(spark: SparkSession, out: str, path: Path, limits: Limits | None 
 
 def page(found: Found, advice: Any = None) -> str:
     """Return the page as HTML."""
-    promises = found.rows["promises"]
-    broken = [each.name for each in promises if each.verdict == "broken"]
-    values = {
-        **found.rows,
-        "everything": found.everything,
-        "headline": headline(promises),
-        "verdict": promises[0].verdict if promises else "unknown",
-        "broken": broken,
-        "promises": promises[: max(ROWS, len(broken))],
-        "axis": found.axis,
-        "plots": {purgatory: plots(found, purgatory) for purgatory in found.totals},
-        "advice": advice,
-    }
-    return _template().render(values, hidden=len(promises) - len(values["promises"]))
+    plotted = {purgatory: [make(found, purgatory) for make in (_rates, _waiting, _times)] for purgatory in found.totals}
+    return _template().render(found.rows, everything=found.everything, axis=found.axis, plots=plotted, advice=advice)
 
 
 def _template() -> Template:
@@ -67,11 +131,6 @@ def _template() -> Template:
 def _printable(value: object) -> object:
     """Replace the control characters of a string. Markup, which Jinja has made, stays as it is."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", value) if type(value) is str else value
-
-
-def plots(found: Found, purgatory: str) -> list[Plot]:
-    """Return the plots of a purgatory, all on one time axis."""
-    return [_rates(found, purgatory), _waiting(found, purgatory), _times(found, purgatory)]
 
 
 def _rates(found: Found, purgatory: str) -> Plot:
@@ -98,3 +157,62 @@ def _times(found: Found, purgatory: str) -> Plot:
 
 def _highest(values: Floats) -> float:
     return float(np.nanmax(values, initial=0.0))
+
+
+# DataFrame -> DataFrame
+
+
+def busiest(days: DataFrame, number: int) -> DataFrame:
+    """Days -> the sums and dates of all purgatories, whose name is null, and of the *number* busiest."""
+    summed = days.rollup("purgatory").agg(
+        *(F.sum(name).alias(name) for name in ("operations", *OUTCOMES)),
+        F.collect_set("date").alias("dates"),
+        F.grouping("purgatory").alias("is_all"),
+    )
+    return summed.orderBy(F.desc("is_all"), F.desc("operations"), "purgatory").limit(number + 1)
+
+
+def by_second(seconds: DataFrame, minutes: DataFrame) -> DataFrame:
+    """Seconds -> the same in the columns of minutes, with the percentiles of their minute."""
+    pending = [F.col("pending").alias(name) for name in ("pending_mean", "pending_peak")]
+    times = minutes.select("purgatory", "kind", "minute", *TIMES)
+    both = seconds.withColumn("minute", F.date_trunc("minute", "second"))
+    both = both.join(times, ["purgatory", "kind", "minute"], "left")
+    return both.select("purgatory", F.col("second").alias("minute"), *OUTCOMES, *pending, *TIMES)
+
+
+def steps(minutes: DataFrame, axis: Axis) -> DataFrame:
+    """Minutes -> the load of each purgatory by step of *axis*, all of its kinds together."""
+    largest_of = [F.max(name).alias(name) for name in TIMES]
+    counts = [F.sum(name).alias(name) for name in (*OUTCOMES, "pending_mean", "pending_peak")]
+    pooled = minutes.groupBy("purgatory", "minute").agg(*counts, *largest_of)
+    number = F.expr(f"CAST(unix_seconds(minute) div {axis.step} - {int(axis.start // axis.step)} AS INT)")
+    return pooled.groupBy("purgatory", number.alias("step")).agg(
+        *(F.sum(name).alias(name) for name in OUTCOMES),
+        *(F.avg("pending_mean").alias("pending_mean"), F.max("pending_peak").alias("pending_peak"), *largest_of),
+    )
+
+
+def latest(changes: DataFrame) -> DataFrame:
+    """Changes -> the largest of the newest day. One of 0 is among them if there are no others."""
+    newest = changes.agg(F.max("date").alias("date"))
+    order = F.desc(F.abs("change")), "purgatory", "kind", "measure"
+    return changes.join(F.broadcast(newest), "date", "left_semi").orderBy(*order).limit(CHANGES)
+
+
+def largest(days: DataFrame) -> DataFrame:
+    """Days -> those with the most operations of each purgatory."""
+    order = Window.partitionBy("purgatory").orderBy(F.desc("operations"), "date", "kind")
+    found = days.withColumn("place", F.row_number().over(order)).where(F.col("place") <= ROWS)
+    return found.orderBy("date", F.desc("operations"), "kind")
+
+
+def reasons(lost: DataFrame, work: DataFrame) -> DataFrame:
+    """Lost rows, work -> what, rows, and the first and the last minute of dropped rows, or day of others."""
+    minute = F.date_format("minute", "yyyy-MM-dd HH:mm").alias("at")
+    dropped = work.where("dropped_rows > 0").select(F.lit("dropped").alias("what"), "dropped_rows", minute)
+    both = dropped.union(lost.select("what", "rows", F.col("date").cast("string"))).withColumnRenamed(
+        "dropped_rows", "rows"
+    )
+    found = both.groupBy("what").agg(F.sum("rows").alias("rows"), F.min("at").alias("first"), F.max("at").alias("last"))
+    return found.orderBy(F.col("what") != "dropped", F.desc("rows"), "what").limit(ROWS)

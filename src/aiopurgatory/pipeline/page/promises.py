@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -125,17 +124,3 @@ def _dropped(minutes: DataFrame, work: DataFrame, limits: Limits) -> DataFrame:
     fleet = F.lit(None).cast("string").alias("purgatory"), F.lit("dropped rows").alias("name")
     values = both.groupBy("minute").agg(F.sum("rows").alias("value"))
     return values.select(*fleet, "minute", "value", F.lit(limits.max_dropped_rows).alias("limit"))
-
-
-def headline(stand: Sequence[Any]) -> str:
-    """Sum up rows of judged() in one sentence. It names broken promises, if they are few."""
-    broken = [each for each in stand if each.verdict == "broken"]
-    unknown = sum(each.verdict == "unknown" for each in stand)
-    if unknown == len(stand):
-        return "Too few operations to judge any promise"
-    if not broken and not unknown:
-        return "All promises kept"
-    verdict = f"{len(broken)} of {len(stand)} promises broken" if broken else "No promise broken"
-    if 0 < len(broken) <= 3:
-        verdict += ": " + ", ".join(f"{each.name} of {each.purgatory or 'the fleet'}" for each in broken)
-    return f"{verdict}; too few operations to judge {unknown} of {len(stand)}" if unknown else verdict
