@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar
+from typing import Any, Final, Literal, SupportsFloat, SupportsIndex, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -59,7 +59,9 @@ class EntryPoints:
         """Take a snapshot. Cost: O(buckets), for any number of operations."""
         return self._core.statistics()
 
-    def watch(self, op: OpT, keys: Items[Hashable], *, timeout: SupportsFloat | None = NOT_GIVEN) -> OpT:
+    def watch(
+        self, op: OpT, keys: Items[Hashable], *, timeout: SupportsFloat | Literal["own"] | None = NOT_GIVEN
+    ) -> OpT:
         """Register *op* and return it: ``result = await purgatory.watch(op, keys)``.
 
         The operation is registered when this returns, awaited or not. If the task may be cancelled before it awaits
@@ -80,7 +82,11 @@ class EntryPoints:
         return op
 
     def try_complete_else_watch(
-        self, op: AnyOperation, keys: Items[Hashable], *, timeout: SupportsFloat | None = NOT_GIVEN
+        self,
+        op: AnyOperation,
+        keys: Items[Hashable],
+        *,
+        timeout: SupportsFloat | Literal["own"] | None = NOT_GIVEN,
     ) -> bool:
         """End *op* if its condition holds, else park it under every key until it does or its time is up.
 

@@ -44,7 +44,7 @@ MISSED: Final = 3
 UNPARKED: Final = -inf
 #: The timeout of an operation that was given none; and that of a call without one.
 UNSET: Final = -1.0
-NOT_GIVEN: Final[Any] = ...
+NOT_GIVEN: Final = "own"
 
 
 class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc 2.4); mypy refuses a missing method
