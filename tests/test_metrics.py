@@ -30,6 +30,7 @@ from aiopurgatory.streams import EventLog, Follow, MemoryLog, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.streams.store import Commit, Notify, Page
 from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
+from aiopurgatory.web import LongPolling
 
 ROOT = Path(__file__).parents[1]
 
@@ -674,6 +675,48 @@ def test_dashboard_and_alerts_name_only_metrics_that_exist(
     used = set(re.findall(r"aiopurgatory_\w+", text))
     assert len(used) > 3
     assert used <= names_shown(registry)
+
+
+class Constant:
+    def version(self, resource: str) -> str:
+        return "0"
+
+    def read(self, resource: str, since: str | None, version: str) -> bytes:
+        return b""
+
+
+async def test_each_query_of_the_dashboard_finds_its_metric_with_its_labels(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    board = json.loads((ROOT / "examples/monitoring/grafana.json").read_text())
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    polls = Purgatory("polls", observers=[metrics])
+    async with (
+        Purgatory("fetch", observers=[metrics]) as purgatory,
+        LongPolling(polls, Constant()) as polling,
+        MemoryLog(observers=[metrics]),
+        MemoryBus(MemoryServer(), [], observers=[metrics]),
+    ):
+        ops: list[Any] = [purgatory.watch(Fetch(0.01), ["a"]), purgatory.watch(Fetch(0.02), ["b"])]
+        await asyncio.wait(ops)
+        polls.close()
+        assert (await polling.answer("a", since="0")).status == 503
+        found = {
+            sample.name: set(sample.labels)
+            for family in text_string_to_metric_families(generate_latest(registry).decode())
+            for sample in family.samples
+        }
+    assert len(queries) > 30
+    for query in queries:
+        (name,) = re.findall(r"aiopurgatory_\w+", query)
+        grouped = re.findall(r"by \((.*?)\)", query)
+        wanted = {*(", ".join(grouped).split(", ") if grouped else ()), *re.findall(r"[{,](\w+)=", query)}
+        assert wanted <= found.get(name, set()), query
+
+
+def test_dashboard_has_every_metric_of_logs(metrics: Metrics, registry: CollectorRegistry) -> None:
+    text = (ROOT / "examples/monitoring/grafana.json").read_text()
+    assert {name for name in names_shown(registry) if "_log_" in name} <= set(re.findall(r"aiopurgatory_\w+", text))
 
 
 def test_dashboard_is_json_that_grafana_can_import() -> None:

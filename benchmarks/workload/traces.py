@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from math import log
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -31,7 +32,7 @@ def trace_of(workload: Workload, count: int, *, seed: int = 1, rate: float | Non
     """Make a trace of *count* requests, in order of arrival.
 
     Args:
-        workload: with one timeout, one number of keys, and a constant rate, as model.FEW.
+        workload: with log-normal times, one timeout, one number of keys, and a constant rate, as model.FEW.
         count: requests in the trace.
         seed: of the random numbers (default: 1).
         rate: requests per second (default: the workload's own).
@@ -42,11 +43,12 @@ def trace_of(workload: Workload, count: int, *, seed: int = 1, rate: float | Non
 
     per_second = rate or workload.arrivals_per_second[0]
     arrivals = random(_ARRIVALS).standard_exponential(count).cumsum() * (1e6 / per_second)
-    assert workload.p50_ms is not None
-    logs = random(_TIMES).standard_normal(count) * workload.sigma + log(workload.p50_ms * 1000)
+    # Continuous times, as there are 1,000 in the workload.
+    low, middle, high = np.log(np.quantile(np.array(workload.completion_ms, float) * 1000, (0.25, 0.5, 0.75)))
+    logs = random(_TIMES).standard_normal(count) * (high - low) / (2 * NormalDist().inv_cdf(0.75)) + middle
     ((timeout_ms, _),), ((each, _),) = workload.timeouts_ms, workload.key_counts
-    generator, circle = random(_KEYS), max(workload.key_space, 2 * each)
-    first = generator.integers(0, workload.key_space, count)
+    generator, circle = random(_KEYS), max(int(workload.key_ranks[-1]), 2 * each)
+    first = generator.integers(0, int(workload.key_ranks[-1]), count)
     steps = generator.integers(1, circle // each, (count, each - 1)).cumsum(axis=1)
     keys = (first[:, None] + np.concatenate([np.zeros((count, 1), np.int64), steps], axis=1)) % circle
     columns: list[Any] = [

@@ -16,7 +16,6 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from time import monotonic
 from typing import Any
 
 from redis.asyncio import Redis
@@ -72,13 +71,10 @@ purgatory = Purgatory("kubernetes")
 
 
 async def lines(namespace: str, version: int, seconds: float) -> AsyncIterator[str]:
-    end = monotonic() + seconds
-    with suppress(PurgatoryClosedError):  # the server stops
-        async for changes in purgatory.follow([namespace], partial(objects.after, namespace), version, idle=1.0):
-            if changes:
-                yield "\n".join([*changes, ""])
-            if monotonic() >= end:
-                return
+    after = partial(objects.after, namespace)
+    with suppress(PurgatoryClosedError):  # the server stops just now
+        async for changes in purgatory.follow([namespace], after, version, timeout=seconds):
+            yield "\n".join([*changes, ""])
 
 
 async def get(request: Request) -> Response:

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from aiopurgatory import Purgatory
 from aiopurgatory.bus.redis import RedisBus
-from aiopurgatory.web import Answer, LongPolling, LongPollRoute, Policy, RequestScope
+from aiopurgatory.web import LongPolling, LongPollRoute, Policy, RequestScope
 
 # The state: each room has its members and its events, which have positions in one order of all rooms.
 
@@ -66,21 +66,17 @@ def position(scope: RequestScope) -> str | None:
     return str(int(scope.query["since"])) if "since" in scope.query else None
 
 
-def as_matrix(polled: Answer) -> tuple[bytes, int, dict[str, str]]:
-    return polled.body, 200, {}
-
-
 # The routes.
 
 rooms = Rooms()
 polling = LongPolling(Purgatory("matrix"), rooms, policy=Policy(max_wait=60.0))
-
-
-def timeout(scope: RequestScope) -> str:
-    return scope.query.get("timeout", "0") + "ms"
-
-
-sync = LongPollRoute(polling, resource=user_of, since=position, wait=timeout, respond=as_matrix)
+sync = LongPollRoute(
+    polling,
+    resource=user_of,
+    since=position,
+    wait=lambda scope: scope.query.get("timeout", "0") + "ms",
+    respond=lambda polled: polled.body,
+)
 
 
 async def join(request: Request) -> JSONResponse:

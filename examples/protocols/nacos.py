@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from aiopurgatory import Purgatory
 from aiopurgatory.bus.redis import RedisBus
-from aiopurgatory.web import Answer, LongPolling, LongPollRoute, Policy, RequestScope
+from aiopurgatory.web import LongPolling, LongPollRoute, Policy, RequestScope
 
 # The state: a hash of contents. A name is that of a configuration, its group and its tenant, which may be empty.
 
@@ -63,21 +63,19 @@ def md5s(scope: RequestScope) -> str:
     return ",".join(listened(scope).values())
 
 
-def answer(polled: Answer) -> tuple[bytes, int, dict[str, str]]:
-    return polled.body, 200, {}
-
-
 # The routes.
 
 configs = Configs()
 polling = LongPolling(Purgatory("nacos"), configs, media_type="text/plain", policy=Policy(max_wait=30.0, margin=0.5))
-
-
-def timeout(scope: RequestScope) -> str:
-    return scope.headers["long-pulling-timeout"] + "ms"
-
-
-listen = LongPollRoute(polling, methods=["POST"], resource=names, keys=names, since=md5s, wait=timeout, respond=answer)
+listen = LongPollRoute(
+    polling,
+    methods=["POST"],
+    resource=names,
+    keys=names,
+    since=md5s,
+    wait=lambda scope: scope.headers["long-pulling-timeout"] + "ms",
+    respond=lambda polled: polled.body,
+)
 
 
 async def get(request: Request) -> Response:

@@ -78,7 +78,7 @@ class Messages:
 
 
 def hide(found: list[dict[str, Any]]) -> None:
-    """Leave messages hidden for their timeout: their client left just as it got them, as if they had been on the wire."""
+    """Leave messages hidden for their timeout: their client left just as it got them."""
 
 
 # The actions: each gets what the client sends, and returns the answer.

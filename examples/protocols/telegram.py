@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from aiopurgatory import Purgatory
 from aiopurgatory.bus.redis import RedisBus
-from aiopurgatory.web import Answer, LongPolling, LongPollRoute, Policy, RequestScope
+from aiopurgatory.web import LongPolling, LongPollRoute, Policy, RequestScope
 
 # The state: the updates of each bot that it has not confirmed, by id. A poll asks for those from an offset on.
 
@@ -56,16 +56,10 @@ def poll_of(scope: RequestScope) -> tuple[str, int]:
     return scope["path_params"]["token"], int(scope.form.get("offset", 0))
 
 
-def as_telegram(polled: Answer) -> tuple[bytes, int, dict[str, str]]:
-    return polled.body, 200, {}
-
-
 # The routes.
 
 updates = Updates()
 polling = LongPolling(Purgatory("telegram"), updates, policy=Policy(max_wait=50.0))
-
-
 get_updates = LongPollRoute(
     polling,
     methods=["POST"],
@@ -73,7 +67,7 @@ get_updates = LongPollRoute(
     keys=lambda scope: [scope["path_params"]["token"]],
     since=lambda scope: NOTHING,
     wait=lambda scope: scope.form.get("timeout", 0),
-    respond=as_telegram,
+    respond=lambda polled: polled.body,
 )
 
 

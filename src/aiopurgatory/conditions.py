@@ -54,7 +54,7 @@ class ConditionReads:
         self._condition = condition
         self._first = first
         self._hands_out = hands_out
-        #: What the last read returned; and the value that it found, until the task receives it.
+        #: The result of the last read; and the value that it found, until the task receives it.
         self.value: Any = None
         self.undelivered: Any = None
 

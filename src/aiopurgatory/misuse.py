@@ -65,7 +65,7 @@ class Misuse(Finder):
         self._watchers: Watchers
         self._warn: Final = warn
         self._is_debug: Final = is_debug
-        #: Misses examined while something waited, and those of them that had a twin.
+        #: Misses examined while something waited; and how many of them had a twin.
         self._examined = 0
         self._twins = 0
         self._idle = 0

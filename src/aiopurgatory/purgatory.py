@@ -279,7 +279,7 @@ class Purgatory(EntryPoints, Starting):
 
         Args:
             condition: returns the value to wait for, or anything false: None, 0 or []. To wait for such a value, or for
-                an awaitable, return it in a tuple. Or pass *on_undelivered* for the former.
+                an awaitable, return it in a tuple. With *on_undelivered*, only None and False are false.
             keys: at least one hashable, as for watch().
             timeout: seconds, or None for no deadline. 0 or less: call *condition* once, and do not wait.
             on_undelivered: called with a value that a cancelled task did not receive, to put it back (default: None).
@@ -391,8 +391,8 @@ class Purgatory(EntryPoints, Starting):
         is an event: use ``EventLog.follow()``.
 
         It is a single operation, from the first value until the loop is left. It ends at once if the task is cancelled
-        or aclose() is called, and on the next loop iteration after a ``break``. close() and complete_for_key() end the
-        iteration; the latter after a last read. Both cancel_for_key() and fail_for_key() raise there. All but
+        or aclose() is called, and on the next loop iteration after a ``break``. close() ends the iteration, and
+        complete_for_key() does so after a last read. Both cancel_for_key() and fail_for_key() raise there. All but
         complete_for_key() cancel a read in progress.
 
         Args:

@@ -30,7 +30,7 @@ class Statistics:
         reads: reads that checks called for, of awaited conditions: ``wait_for()``, ``follow()``, polls and streams of
             an awaited Source. Checks during a read lead to one more read. A first read, and the last one at a deadline,
             do not count.
-        reads_in_vain: those of them that found nothing, or did not come to an end. If almost all are, the keys are too
+        reads_in_vain: how many of them found nothing, or did not finish. If almost all are, the keys are too
             coarse, or checks come where nothing has changed.
         checks_of_twins: examined checks of a key that nothing watched while something watched its twin: 7 and "7", "7"
             and b"7", a UUID and its text, or the same within a tuple. Of the checks of unwatched keys, the first 1,000

@@ -109,6 +109,57 @@ async def test_close_ends_blocks_with_purgatory_closed_error() -> None:
     await purgatory.aclose()
 
 
+@pytest.mark.parametrize("is_reading", [False, True])
+@pytest.mark.parametrize("blocks", [1, 2])
+async def test_close_ends_a_follow_in_a_block_quietly(is_reading: bool, blocks: int) -> None:
+    purgatory = Purgatory()
+    await purgatory.start()
+
+    async def read(since: object) -> None:
+        if is_reading:
+            await asyncio.Event().wait()
+
+    async def follow(blocks: int) -> int:
+        if blocks > 0:
+            async with purgatory.timeout(30.0):
+                await follow(blocks - 1)
+        else:
+            async for _ in purgatory.follow(["key"], read):
+                pass
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    following = asyncio.create_task(follow(blocks))
+    while purgatory.num_delayed == 0:  # noqa: ASYNC110 nothing tells of it
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    purgatory.close()
+    assert await following == 0
+    check_invariants(purgatory)
+
+
+async def test_close_ends_a_block_that_does_more_than_follow() -> None:
+    """Its deadline would never come."""
+    purgatory = Purgatory("fetch")
+    await purgatory.start()
+
+    async def read(since: object) -> tuple[int, int]:
+        return 1, 1
+
+    async def follow() -> None:
+        async with purgatory.timeout(30.0):
+            async for _ in purgatory.follow(["key"], read):
+                await asyncio.Event().wait()
+
+    following = asyncio.create_task(follow())
+    while purgatory.num_delayed == 0:  # noqa: ASYNC110 nothing tells of it
+        await asyncio.sleep(0)
+    purgatory.close()
+    with pytest.raises(PurgatoryClosedError, match="purgatory 'fetch' was closed"):
+        await following
+
+
 async def test_close_in_its_own_block_cancels_no_later_await() -> None:
     purgatory, task = Purgatory(), asyncio.current_task()
     await purgatory.start()

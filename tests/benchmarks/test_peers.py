@@ -35,8 +35,8 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "events": EventPerKey,
     "ray": RayShape,
 }
-FEW = replace(model.FEW, p50_ms=8.0, timeouts_ms=((80.0, 1.0),), key_space=30)
-MANY = replace(model.MANY, p50_ms=80.0, timeouts_ms=((80.0, 1.0),), key_space=30)
+FEW = replace(model.FEW, completion_ms=model.log_normal(8, 24), timeouts_ms=((80.0, 1.0),), key_ranks=(0.0, 30.0))
+MANY = replace(FEW, kind="many", completion_ms=model.log_normal(80, 160))
 
 
 @pytest.fixture(params=PEERS)

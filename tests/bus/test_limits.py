@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from private_servers import Server
 
 from aiopurgatory import Purgatory
 
-from .limited import WAITS, waits_of
+from .limited import CALM, WAITS, waits_of
 from .servers import bus_on
 from .waits import until
 
@@ -34,20 +35,24 @@ async def test_publish_limit_wakes_so_many_in_each_of_two_processes(server: Serv
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
 
-    async with Purgatory() as purgatory, bus_on(server.url(), [purgatory]) as bus:
-        waits = waits_of(purgatory, file)
-        assert await ended() == 0
-        file.touch()
-        for limit in (1, 2, 1):
-            bus.publish("jobs", limit)
-        await bus.flush()
-        await until_ended(4)
-        await until(lambda: purgatory.num_delayed == WAITS - 4)
-        await asyncio.sleep(0.1)
-        assert (await ended(), purgatory.num_delayed) == (4, WAITS - 4)
-        bus.publish("jobs", 1)
-        bus.publish("jobs")
-        await until_ended(WAITS)
-        await asyncio.gather(*waits)
-    there.stdin.close()
-    assert await there.wait() == 0
+    try:
+        async with Purgatory() as purgatory, bus_on(server.url(), [purgatory], **CALM) as bus:
+            waits = waits_of(purgatory, file)
+            assert await ended() == 0
+            file.touch()
+            for limit in (1, 2, 1):
+                bus.publish("jobs", limit)
+            await bus.flush()
+            await until_ended(4)
+            await until(lambda: purgatory.num_delayed == WAITS - 4)
+            await asyncio.sleep(0.1)
+            assert (await ended(), purgatory.num_delayed) == (4, WAITS - 4)
+            bus.publish("jobs", 1)
+            bus.publish("jobs")
+            await until_ended(WAITS)
+            await asyncio.gather(*waits)
+        there.stdin.close()
+        assert await there.wait() == 0
+    finally:
+        with suppress(ProcessLookupError):
+            there.kill()  # else the loop's end waits for it

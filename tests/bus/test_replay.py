@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -32,6 +34,7 @@ class Process:
 
     def __init__(self) -> None:
         self.checked: list[Hashable] = []
+        self.warnings: list[str] = []
         self.rules = Rules(
             "me",
             lambda keys, _: self.checked.extend(keys),
@@ -39,6 +42,7 @@ class Process:
             HEARTBEAT,
             TIMEOUT,
             replays=True,
+            warn=self.warnings.append,
         )
         self.rules.confirmed(0.0)
         self.hear("@me 1 1", "-", "-")
@@ -51,9 +55,9 @@ class Process:
         head, feed, body = message.partition("\n")
         self.rules.hear(f"{head} {before} {own}{feed}{body}", 0.0)
 
-    def gap(self) -> None:
-        self.rules.broken(0.0)
-        self.rules.confirmed(0.0)
+    def gap(self, now: float = 0.0) -> None:
+        self.rules.broken(now)
+        self.rules.confirmed(now)
 
     def read(self, *entries: Entry) -> None:
         self.rules.replay(list(entries), 0.0)
@@ -189,6 +193,53 @@ def test_hear_unkept_message_gaps_check_everything(process: Process, message: st
     process.checked.clear()
     process.gap()
     assert process.checked == [ALL]
+
+
+#: Seconds after which a process that publishes without keeping has ended, if nothing was heard of it.
+EXPIRES = 2 * (1.5 * HEARTBEAT + TIMEOUT)
+
+
+@pytest.mark.parametrize(("later", "checked"), [(0.99 * EXPIRES, [ALL]), (1.01 * EXPIRES, [])])
+def test_hear_unkept_message_no_more_ends_its_mark(process: Process, later: float, checked: list[str]) -> None:
+    process.rules.hear('@old 1 1\n"x"', 0.0)
+    process.checked.clear()
+    process.rules.hear("@me 1 2 1-3 -", later)
+    process.gap(later)
+    assert process.checked == checked
+
+
+def test_hear_unkept_message_of_another_program_never_ends_its_mark(process: Process) -> None:
+    process.rules.hear('"plain"', 0.0)
+    process.rules.hear("@me 1 2 1-3 -", 1e6)
+    process.checked.clear()
+    process.gap(1e6)
+    assert process.checked == [ALL]
+
+
+def test_hear_unkept_message_before_a_long_outage_keeps_its_mark(process: Process) -> None:
+    process.rules.hear('@old 1 1\n"x"', 0.0)
+    process.gap(1e6)
+    process.checked.clear()
+    process.rules.hear("@me 2 1 1-3 -", 1e6 + 0.1)  # the old process was not heard on this link yet
+    process.gap(1e6 + 0.2)
+    assert process.checked == [ALL]
+
+
+def test_hear_unkept_message_again_after_its_mark_checks_everything(process: Process) -> None:
+    process.rules.hear('@old 1 1\n"x"', 0.0)
+    process.rules.hear("@me 1 2 1-3 -", EXPIRES + 1.0)
+    process.gap(EXPIRES + 2.0)
+    process.checked.clear()
+    process.rules.hear("@old 1 2", EXPIRES + 3.0)
+    assert process.checked == [ALL]
+
+
+def test_hear_unkept_messages_warns_once(process: Process) -> None:
+    for now in (0.0, 1.0, 3 * EXPIRES):
+        process.rules.hear("@old 1 1", now)
+        process.rules.hear("@me 1 2 1-3 -", now + 2 * EXPIRES)
+    assert len(process.warnings) == 1
+    assert "pass it in all processes" in process.warnings[0]
 
 
 def test_hear_unkept_message_after_a_gap_makes_up_for_it(process: Process) -> None:
@@ -581,6 +632,63 @@ async def test_start_without_the_rights_names_them(redis: AclRedis) -> None:
 async def test_start_on_a_cluster_says_why_not() -> None:
     with made(ClusterRedis) as server, pytest.raises(BusConnectError, match="Cluster"):
         await replaying(server.url(), [], "cluster").start()
+
+
+@asynccontextmanager
+async def posing_as_redis_6(port: int) -> AsyncIterator[int]:
+    """A port that leads to the server at *port*, except that its answer to HELLO has another version."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                writer.write(re.sub(rb"(\$7\r\nversion\r\n\$\d+\r\n)\d", rb"\g<1>6", data))
+        finally:
+            writer.transport.abort()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
+        tasks.update(asyncio.create_task(each) for each in (pipe(reader, up_writer), pipe(up_reader, writer)))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_start_on_redis_6_says_why_not(redis: AclRedis) -> None:
+    async with posing_as_redis_6(redis.port) as port:
+        with pytest.raises(BusConnectError, match=r"it is Redis 6\.\S+; replay= needs Redis 7 or Valkey: leave it out"):
+            await replaying(redis.url(port), [], "old").start()
+        async with replaying(redis.url(port), [], "old", replay=None) as bus:
+            assert bus.statistics().connected
+
+
+async def test_replay_turned_on_one_by_one_takes_effect_in_the_end(
+    own_redis: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = Recorder()
+    times = {"heartbeat": 0.1, "timeout": 0.2}
+    old = replaying(own_redis.url(), [], "turned-on", replay=None, **times)
+    async with Proxy(own_redis.port) as proxy:
+        new = replaying(own_redis.url(proxy.port), [here], "turned-on", **times)
+
+        async def gap() -> int:
+            """Returns: how many checks of everything it cost."""
+            before, gaps = here.everything, new.statistics().gaps
+            proxy.cut()
+            await until(lambda: new.statistics().gaps > gaps and new.statistics().connected)
+            await asyncio.sleep(0.1)
+            return here.everything - before
+
+        async with new:
+            async with old:
+                await asyncio.sleep(0.3)
+                assert await gap() == 1  # the control
+            await asyncio.sleep(1.0)
+            assert await gap() == 0
+    assert caplog.text.count("pass it in all processes") == 1
 
 
 @pytest.mark.parametrize(("replay", "kind"), [(-1, ValueError), (1.5, TypeError), (True, TypeError)])

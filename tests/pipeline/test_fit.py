@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from math import log
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.journal.schema import OPERATIONS
-from aiopurgatory.pipeline.estimates import Array
-from aiopurgatory.pipeline.fit import coverage, fit, popularities
+from aiopurgatory.pipeline.fit import (
+    AT_ONCE,
+    ENDED,
+    EXPIRED,
+    LAST_TRY,
+    completions,
+    coverage,
+    fit,
+    popularities,
+    ranks,
+)
 from aiopurgatory.pipeline.generate import trace
 from aiopurgatory.pipeline.ingest import ingest
-from aiopurgatory.pipeline.model import MANY, Workload, read_model, to_json
-from aiopurgatory.pipeline.tables import DAY, ERROR, HOUR, SECOND
+from aiopurgatory.pipeline.model import MANY, QUANTILES, Workload, log_normal, read_model, to_json
+from aiopurgatory.pipeline.tables import DAY, ERROR, GROWTH, HOUR, SECOND
 
 from .journals import NOON, expired, operation, write
 
@@ -35,9 +46,8 @@ MADE = replace(
     arrivals_per_second=(20.0,) * 12 + (60.0,) * 12,
     timeouts_ms=((100.0, 0.5), (30_000.0, 0.5)),
     key_counts=((1, 0.25), (3, 0.75)),
-    key_space=500,
-    zipf=1.0,
-    at_once=0.3,
+    key_ranks=(0.0, 5.0, 100.0, 500.0),
+    completion_ms=(0.0,) * 300 + log_normal(200, 400)[150:850],
     first_hour=11,
 )
 NIGHT = datetime(2026, 11, 21, tzinfo=UTC)
@@ -66,10 +76,48 @@ def test_coverage_joins_days_at_midnight_and_leaves_gaps(spark: SparkSession) ->
     assertDataFrameEqual(coverage(hours), spark.createDataFrame(expected, schema))
 
 
+@given(st.lists(st.tuples(st.integers(0, 300), st.booleans()), min_size=1, max_size=40))
+def test_completions_equal_the_textbook(pairs: list[tuple[int, bool]]) -> None:
+    ends = Counter(pairs)
+    rows = [
+        {"bucket": bucket, "end": ENDED if done else EXPIRED, "operations": float(n)}
+        for (bucket, done), n in ends.items()
+    ]
+    survival, expected = 1.0, np.full(QUANTILES, np.nan)
+    places = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    for bucket in sorted({bucket for bucket, _ in pairs}):
+        before = survival
+        survival *= 1 - ends[bucket, True] / sum(n for (other, _), n in ends.items() if other >= bucket)
+        expected[(places > 1 - before + 1e-9) & (places < 1 - survival - 1e-9)] = GROWTH**bucket / 1000
+    found = np.array(completions(rows), float)
+    known = ~np.isnan(expected)
+    assert found[known] == pytest.approx(expected[known], rel=ERROR + 1e-3)
+    assert np.isnan(found).sum() == pytest.approx(QUANTILES * survival, abs=1)
+
+
+def test_completions_follow_weights_and_leave_triggers_that_were_missed_out() -> None:
+    found = completions(
+        [
+            {"bucket": -1, "end": AT_ONCE, "operations": 250.0},
+            {"bucket": 100, "end": ENDED, "operations": 500.0},
+            {"bucket": 150, "end": LAST_TRY, "operations": 1e6},
+            {"bucket": 200, "end": EXPIRED, "operations": 250.0},
+        ]
+    )
+    assert found[:250] == (0.0,) * 250
+    assert found[250:750] == pytest.approx([GROWTH**99.5 / 1000] * 500, rel=ERROR)
+    assert found[750:] == (None,) * 250
+
+
+def test_ranks_are_where_the_share_of_operations_is_reached() -> None:
+    found = ranks([{"operations": 1.0, "keys": 100.0}, {"operations": 50.0, "keys": 2.0}])
+    assert [found[n] for n in (0, 250, 500, 750, 1000)] == pytest.approx([0, 1, 2, 52, 102])
+
+
 def made(spark: SparkSession, folder: Path, workload: Workload, count: int, keep_completed: float = 1.0) -> None:
     """Write the journal of an ideal purgatory for *count* operations; of the completed ones, a share."""
     table = trace(spark.range(count), [workload]).toArrow()
-    done_us: Array = table["completion_us"].fill_null(1 << 60).to_numpy()
+    done_us: Any = table["completion_us"].fill_null(1 << 60).to_numpy()
     timeout_us = table["timeout_us"].to_numpy()
     completed = done_us < timeout_us
     keys = table["keys"].to_pylist()
@@ -110,10 +158,12 @@ def test_fit_recovers_the_model_and_honours_weights(spark: SparkSession, tmp_pat
     made(spark, tmp_path, MADE, 100_000, keep_completed)
     (found,) = fitted(spark, tmp_path)
     assert (found.purgatory, found.kind, found.first_hour) == ("fetch", "Fetch", 11)
-    assert found.p50_ms == pytest.approx(200, rel=0.02)
-    assert found.sigma == pytest.approx(MADE.sigma, rel=0.02)
-    assert found.at_once == pytest.approx(0.3, rel=0.03)
-    assert found.zipf == pytest.approx(1.0, rel=0.05)
+    assert found.completion_ms.count(0.0) == pytest.approx(300, abs=10)
+    for place in (400, 650, 900, 990):
+        assert found.completion_ms[place] == pytest.approx(MADE.completion_ms[place], rel=0.04)
+    assert found.key_ranks[333] == pytest.approx(5, abs=0.3)
+    assert found.key_ranks[667] == pytest.approx(100, rel=0.05)
+    assert found.key_ranks[-1] == 500
     assert found.arrivals_per_second[11] == pytest.approx(20, rel=0.03)
     assert found.arrivals_per_second[12] == pytest.approx(60, rel=0.03)
     assert dict(found.timeouts_ms) == pytest.approx({100.0: 0.5, 30_000.0: 0.5}, rel=0.03)
@@ -125,7 +175,7 @@ def test_fit_recovers_the_model_and_honours_weights(spark: SparkSession, tmp_pat
     assert read_model(path) == [found]
 
 
-def test_fit_names_what_does_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+def test_fit_says_what_it_found(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
         operation(
             watched_at=NOON + timedelta(seconds=second),
@@ -138,11 +188,11 @@ def test_fit_names_what_does_not_fit(spark: SparkSession, tmp_path: Path) -> Non
     rare = [expired(kind="rare", purgatory="rare", timeout_us=each, waited_us=5_000) for each in (5_000, None)]
     often, few = fitted(spark, tmp_path, rows + rare)
     text = " ".join(often.findings)
-    assert "ARE NOT LOG-NORMAL" in text
-    assert "KEY POPULARITY IS NOT ZIPF" in text
+    assert "Time to completion: p50 3.92 s, p90 3.92 s, p99 3.92 s." in text
+    assert "3,000 first keys. 50.0% of operations wait under the hottest." in text
     assert "23 of the 24 hours of the day were not seen" in text
     # A kind of which nothing completed, and with two rows.
-    assert (few.p50_ms, few.zipf, few.operations) == (None, 0.0, 2.0)
+    assert (set(few.completion_ms), few.key_ranks[-1], few.operations) == ({None}, 1, 2.0)
     assert few.timeouts_ms == ((5.0, 0.5), (None, 0.5))
     assert any("NOTHING ENDED" in finding for finding in few.findings)
 
@@ -156,16 +206,17 @@ def test_fit_days_without_a_journal_are_not_idle_silent_hours_are(spark: SparkSe
     assert fetch.arrivals_per_second[12] == pytest.approx(6_000 / 3_600, rel=0.01)
     assert "Extrapolated: 23 of the 24 hours of the day were not seen. They get the mean." in fetch.findings
     assert other.arrivals_per_second[12:15] == pytest.approx((1 / 6, 0.0, 0.0), rel=0.01)
-    assert (other.at_once, other.expired) == (0.0, 0.0)
+    assert (other.completion_ms.count(0.0), other.expired) == (0, 0.0)
 
 
-def test_fit_marks_what_is_extrapolated(spark: SparkSession, tmp_path: Path) -> None:
+def test_fit_says_what_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
     made(spark, tmp_path, replace(MADE, timeouts_ms=((300.0, 1.0),)), 20_000)
     (found,) = fitted(spark, tmp_path)
-    said = re.search(r"Extrapolated: times over (\d+) ms, the longest that was seen\.", " ".join(found.findings))
+    said = re.search(r"Unknown: times over (\d+) ms, the longest that was seen\. In a", " ".join(found.findings))
     assert said is not None
-    assert int(said[1]) == pytest.approx(300, rel=ERROR)
-    assert log(found.p50_ms or 0) == pytest.approx(log(200), abs=0.05)
+    assert int(said[1]) == pytest.approx(300, rel=0.04)
+    longer = sum(each > 300 for each in MADE.completion_ms if each is not None)
+    assert found.completion_ms.count(None) == pytest.approx(longer, abs=20)
 
 
 def test_fit_of_no_rows_is_no_model(spark: SparkSession, tmp_path: Path) -> None:

@@ -168,6 +168,22 @@ async def test_redis_that_is_busy_while_a_log_connects_keeps_its_ids(own_redis: 
         assert [event.data async for event in one.follow(topic, mark)] == [*map(str, range(40)), "done"]
 
 
+async def test_error_of_commits_stays_while_reads_succeed(
+    own_postgres: Postgres, admin: asyncpg.Connection, topic: str
+) -> None:
+    async with PostgresLog(own_postgres.url()) as log:
+        await log.append(topic, "a")
+        await admin.execute(REFUSE.format(code="53100"))  # the disk is full
+        appending = asyncio.create_task(log.append(topic, "b"))
+        await _until(lambda: log.statistics().error is not None)
+        for _ in range(20):
+            assert await log.last_id(topic) is not None
+            assert "refused" in str(log.statistics().error)
+        await admin.execute(ALLOW)
+        await appending
+        assert log.statistics().error is None
+
+
 async def test_redis_out_of_memory_in_a_script_is_an_outage(own_redis: Redis, topic: str) -> None:
     async with RedisLog(own_redis.url()) as log, Client.from_url(own_redis.url()) as client:
         await log.append(topic, "a")  # a script's first call is not refused

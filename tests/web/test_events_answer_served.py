@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from httpx_sse import connect_sse
 
 from .eventsource import Event
 from .helpers import Served, each, read
-from .test_events_served import streaming
+from .test_events_served import Stream, streaming
 
 SERVERS = [
     ("uvicorn-asyncio-h11", "app_answers:starlette"),
@@ -35,6 +36,23 @@ def test_events_arrive_as_they_are_published(served: Served) -> None:
             served.ask("POST /polls/orders")
             assert stream.until(int(number) + 1)[-1] == Event("message", number, number)
     served.wait_for(pending=0, keys=0, streams=0)
+
+
+@pytest.mark.parametrize(("query", "count"), [("?identity", 3), ("", 1)])
+def test_events_pass_djangos_gzip_only_as_identity(query: str, count: int) -> None:
+    pytest.importorskip("django")
+    with Served("uvicorn-uvloop-httptools", "app_django:app") as served:
+        url = "http://{}:{}/events/orders{}".format(*served.address, query)
+        with httpx.stream("GET", url, timeout=2.0) as response:
+            stream = Stream(response)
+            stream.until(1)
+            for _ in range(2):
+                served.ask("POST /polls/orders", body="x")
+                time.sleep(0.1)
+            with suppress(httpx.ReadTimeout):
+                stream.until(3)
+            assert len(stream.events) == count
+        served.wait_for(pending=0)
 
 
 @each(SERVERS)

@@ -77,6 +77,13 @@ def test_stream_goes_on_from_the_last_event_id(served: Served) -> None:
 
 
 @each(SERVERS)
+def test_head_has_the_headers_of_get_and_no_body(served: Served) -> None:
+    answer = served.ask("HEAD /events/headed")
+    assert (answer.status, answer.headers["content-type"], answer.body) == (200, "text/event-stream", b"")
+    served.wait_for(pending=0)
+
+
+@each(SERVERS)
 def test_method_other_than_get_is_refused(served: Served) -> None:
     assert served.ask("POST /events/orders", body="x").status == 405
 
@@ -212,3 +219,24 @@ def test_client_that_never_reads_loses_its_place(case: tuple[str, str]) -> None:
             assert reader.events[-1].id == "20"
         for client in clients:
             client.close()
+
+
+@pytest.mark.slow
+def test_hypercorn_keeps_what_an_http_2_client_does_not_take() -> None:
+    # docs/long-polls.md says so. When hypercorn bounds it, this fails, and the page can name that version.
+    h2 = pytest.importorskip("h2.connection")
+    with Served("hypercorn-uvloop-0", "app_events:starlette", quiet=False) as served:
+        client, connection = socket.create_connection(served.address, timeout=20), h2.H2Connection()
+        connection.initiate_connection()
+        fields = {":method": "GET", ":path": "/events/n", ":scheme": "http", ":authority": "x"}
+        connection.send_headers(1, list(fields.items()), end_stream=True)
+        client.sendall(connection.data_to_send())  # and never a window update
+        served.wait_for(pending=1)
+        before = memory_of(served)
+        for _ in range(60):
+            served.ask("POST /polls/n", body="x")
+            time.sleep(0.05)
+        assert memory_of(served) - before > 30 * SIZE
+        assert served.statistics()["pending"] == 1  # though stall is 1 s
+        client.close()
+        served.wait_for(pending=0)

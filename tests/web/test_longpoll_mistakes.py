@@ -84,7 +84,6 @@ def test_route_of_a_value_in_place_of_a_function_names_it(route: Any, name: str)
         route(LongPolling(Purgatory(), Counters()), **{name: "running"})
 
 
-
 @pytest.mark.parametrize("route", [LongPollRoute, EventRoute])
 async def test_since_of_a_route_that_returns_no_text_is_named(route: Any) -> None:
     scope = {"type": "http", "method": "GET", "path": "/n", "query_string": b"", "headers": []}

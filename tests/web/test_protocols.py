@@ -287,6 +287,16 @@ async def test_without_respond_a_deadline_reads_no_body(
     assert (exchange.status, numbers.reads) == (204, [])
 
 
+@pytest.mark.parametrize("since", ["-1", "0"])
+async def test_respond_with_a_body_alone_answers_200(polling: LongPolling[Any], since: str) -> None:
+    route = LongPollRoute(
+        polling, resource=names, since=lambda _: since, wait=lambda _: 0, respond=lambda polled: b"<" + polled.body
+    )
+    exchange = get(route, names="a")
+    await exchange.run()
+    assert (exchange.status, exchange.sent[1]["body"][:1]) == (200, b"<")
+
+
 async def test_status_without_a_body_drops_it(polling: LongPolling[Any]) -> None:
     def as_apollo(polled: Answer) -> Replied:
         return polled.body, 304 if polled.status == 204 else 200, {}

@@ -1,4 +1,4 @@
-"""The address of a server: the parts of its URL that may be shown, and the look-up of its host names."""
+"""The address of a server: the parts of its URL that may be shown, the look-up of its host names, and its password."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from ipaddress import ip_address
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
+
+from ..arguments import require_function
+
+#: Returns the password for a new connection; plain, or an ``async def``.
+Password: TypeAlias = Callable[[], str | Awaitable[str]]
 
 _HOST: Final = r"(?:\[[\w:.%]+\]|[^/?\#@\[\],:\s]*)(?::[0-9]*)?"
 #: At most one @, before the host, so that no part of a password is taken for a host, port or path. The path of a unix
@@ -73,6 +78,29 @@ def _refusal(url: str) -> str:
     except ValueError as exc:
         return str(exc)
     return ""
+
+
+class PasswordError(ConnectionError):
+    """The function for the password has failed. That is an outage: it may ask a server of its own."""
+
+
+def password_of(password: Password | None) -> Callable[[], Awaitable[str]] | None:
+    """Return a function that calls *password*, and raises PasswordError; None if there is none.
+
+    Raises: TypeError: *password* is not a function.
+    """
+    if password is None:
+        return None
+    require_function("password", password)
+
+    async def called() -> str:
+        try:
+            found = password()
+            return found if isinstance(found, str) else await found
+        except Exception as exc:  # its message may hold a secret
+            raise PasswordError(f"the function password= has raised a {type(exc).__name__}") from exc
+
+    return called
 
 
 class HostNames:

@@ -37,7 +37,7 @@ class BusStatistics:
         outbox_age: seconds since the oldest of these keys was published; 0.0 if there is none.
         published: keys given to publish().
         received: keys received from others, ``*`` included.
-        replayed: those of them that were read after a gap.
+        replayed: how many of them were read after a gap.
         malformed: lines that are not keys, and messages that are too long. They are skipped.
         error: why it is not connected, with the remedy; None if it is connected, or was closed by aclose().
     """

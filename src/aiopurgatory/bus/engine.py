@@ -7,6 +7,7 @@ from typing import Final, Protocol, TypeAlias
 
 from ..arguments import require
 from ..errors import PurgatoryError
+from .addresses import PasswordError
 
 Hear: TypeAlias = Callable[[str], object]
 Lost: TypeAlias = Callable[[Exception], object]
@@ -50,6 +51,8 @@ def explained(where: str, exc: Exception, address: str, unheard: str) -> str | N
             return f"{where} {exc}: {unheard}"
         case EchoLostError():
             return f"{where} {exc}"
+        case PasswordError():
+            return f"cannot use {where}: {exc}"
         case TimeoutError():
             return (
                 f"{where} did not answer in time: check host, port and TLS in the {address}, and firewalls; or is it "

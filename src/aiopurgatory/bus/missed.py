@@ -36,7 +36,7 @@ class Missed:
         #: On this link, everything was heard after the id _start and up to _tail. None: nothing was heard yet.
         self._start = self._tail = ""
         self._tail_head: str | None = None
-        #: Whether messages between _seen and _start are to be read.
+        #: Whether messages between _seen and _start have to be read.
         self._is_reading = False
 
     def confirmed(self) -> bool:

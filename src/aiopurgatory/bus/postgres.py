@@ -14,7 +14,7 @@ except ImportError as exc:
     raise ImportError('aiopurgatory.bus.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
 
 from ..arguments import require_seconds
-from .addresses import HostNames, NamesLoop, parse
+from .addresses import HostNames, NamesLoop, Password, parse, password_of
 from .engine import CHANNEL, Hear, Lost, explained, require_channel
 from .keys import DATA, EVERY_KEY, MAX_MESSAGE
 from .server import BusOptions, ServerBus
@@ -59,13 +59,22 @@ class PostgresBus(ServerBus):
             must not lead to a pgbouncer in transaction mode. A pgbouncer in session mode needs its
             ``server_reset_query``. With several hosts, add ``target_session_attrs=read-write``.
         targets: purgatories and long polls to check, as for Bus. None (default): the bus only publishes.
+        password: a function, plain or ``async def``: returns the password of each new connection, which may change.
+            None (default): that of the dsn, or of the file that its ``passfile`` names.
         options: name, heartbeat, timeout, spread and observers, as for ServerBus. The name is also that of the NOTIFY
             channel. Each database has its own channels.
     """
 
-    def __init__(self, dsn: str, targets: Iterable[Target] | None = None, **options: Unpack[BusOptions]) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        targets: Iterable[Target] | None = None,
+        *,
+        password: Password | None = None,
+        **options: Unpack[BusOptions],
+    ) -> None:
         name, timeout = options.get("name", CHANNEL), options.get("timeout", 5.0)
-        super().__init__(PostgresEngine(dsn, name, timeout, targets is not None), targets, **options)
+        super().__init__(PostgresEngine(dsn, name, timeout, targets is not None, password), targets, **options)
 
 
 class _ListenBusyError(Exception):
@@ -85,11 +94,18 @@ class _StillRunningError(Exception):
 class PostgresEngine:
     """The engine of a PostgresBus, with the same *dsn*, *channel* and *timeout*.
 
-    Args: listens: False: it only publishes, on one connection.
+    Args: listens: False: it only publishes, on one connection. password: as for PostgresBus.
     Raises: TypeError, ValueError: *dsn* is invalid.
     """
 
-    def __init__(self, dsn: str, channel: str, timeout: float = 5.0, listens: bool = True) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        channel: str,
+        timeout: float = 5.0,
+        listens: bool = True,
+        password: Password | None = None,
+    ) -> None:
         require_seconds("timeout", timeout, 0.01, 3600.0)
         address = parse(dsn, "dsn", "postgresql://user:password@host:5432/database", ("postgresql", "postgres"))
         query = dsn.partition("?")[2]
@@ -100,7 +116,7 @@ class PostgresEngine:
         shown = "the host of its options" if "host" in options else "the default host"
         where = address.where.replace("the default host", shown)
         self._dsn, self._channel, self._where = dsn, channel, f"PostgreSQL at {where}"
-        self._listens = listens
+        self._listens, self.password = listens, password_of(password)
         self._names = HostNames()
         self.data_channels: list[str] = []
         #: The backends of the last attempt, or earlier ones that still run.
@@ -136,7 +152,7 @@ class PostgresEngine:
         return link
 
     async def _connect(self, lost: Lost, connections: list[Any]) -> Any:
-        connection = await asyncpg.connect(self._dsn, loop=NamesLoop(self._names))
+        connection = await asyncpg.connect(self._dsn, loop=NamesLoop(self._names), password=self.password)
         connections.append(connection)
         connection.add_termination_listener(lambda _: lost(ConnectionResetError("PostgreSQL hung up")))
         return connection

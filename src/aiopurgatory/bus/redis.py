@@ -15,6 +15,7 @@ except ImportError as exc:
     raise ImportError('aiopurgatory.bus.redis needs redis-py: pip install "aiopurgatory[redis]"') from exc
 
 from ..arguments import require_int
+from .addresses import Password
 from .engine import CHANNEL, Hear, Lost, explained
 from .keys import DATA, EVERY_KEY, milliseconds
 from .redis_server import HELLO, RedisServer, ReplicaError, Wire, require_master, run_id
@@ -59,6 +60,8 @@ class RedisBus(ServerBus):
             those that it missed, and checks only their keys. None or 0 (default): the server keeps none, and a gap
             costs a check of everything. So does a gap that swallowed more, and a loss of data. All processes with the
             same *name* must give it. See "What a gap costs" in docs/workers.md.
+        password: a function, plain or ``async def``: returns the password of each new connection, which may change.
+            None (default): that of the URL.
         options: name, heartbeat, timeout, spread and observers, as for ServerBus. With ACLs, the user needs ``&name``,
             ``+subscribe`` and ``+publish``. Without ``+info``, it takes each reconnect for another server, and then has
             more checked than is needed.
@@ -70,12 +73,13 @@ class RedisBus(ServerBus):
         targets: Iterable[Target] | None = None,
         *,
         replay: int | None = None,
+        password: Password | None = None,
         **options: Unpack[BusOptions],
     ) -> None:
         require_int("replay", replay or 0, 0)
         #: Whether it replays.
         self.replays: Final = bool(replay)
-        engine = RedisEngine(url, options.get("name", CHANNEL), targets is not None, replay or 0)
+        engine = RedisEngine(url, options.get("name", CHANNEL), targets is not None, replay or 0, password)
         super().__init__(engine, targets, **options)
 
 
@@ -85,13 +89,16 @@ class RedisEngine:
     Args:
         listens: False: it only publishes, on one connection.
         replay: how many messages the server keeps; 0: none.
+        password: as for RedisBus.
     Raises: TypeError, ValueError: *url* is invalid.
     """
 
-    def __init__(self, url: str, channel: str, listens: bool = True, replay: int = 0) -> None:
+    def __init__(
+        self, url: str, channel: str, listens: bool = True, replay: int = 0, password: Password | None = None
+    ) -> None:
         self._channel, self._listens, self._replay = channel, listens, replay
         # All databases of a server share its channels. They must share the stream, too.
-        self._redis = RedisServer(url, is_in_first=bool(replay))
+        self._redis = RedisServer(url, bool(replay), password)
         self.replays: Final = bool(replay)
         self.data_channels: list[str] = []
         #: The server that acknowledged the last message, and None if there was none; and the time.
@@ -111,7 +118,9 @@ class RedisEngine:
                 await connection.connect()
             # Only of the publisher: a listener on a replica receives every message published on the master.
             await publisher.send_command(*HELLO, check_health=False)
-            await require_master(publisher)
+            facts = await require_master(publisher)
+            if self._replay and int(facts.get(b"version", b"7").partition(b".")[0]) < 7:
+                raise exceptions.ResponseError(f"it is Redis {facts[b'version'].decode()}")
             await publisher.send_command("INFO", "server", check_health=False)
             server = await run_id(publisher)
             if self._replay:
@@ -149,6 +158,8 @@ class RedisEngine:
                 return f"the user needs {rights} &{self._channel} ~{self._channel}:replay"
             case exceptions.ClusterDownError() | exceptions.MovedError() if self._replay:
                 return "replay= does not work on a Redis Cluster"
+            case _ if str(exc).startswith("it is Redis "):
+                return "replay= needs Redis 7 or Valkey: leave it out"
             case exceptions.NoPermissionError():
                 return f"the user needs +subscribe, +publish and &{self._channel}: ACL SETUSER name &{self._channel}"
             case exceptions.BusyLoadingError():

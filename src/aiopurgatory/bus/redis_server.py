@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from asyncio import Protocol, WriteTransport
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from math import inf
 from typing import Any, Final, cast, final
 
@@ -18,10 +18,11 @@ try:
         UnixDomainSocketConnection,
         parse_url,
     )
+    from redis.credentials import CredentialProvider
 except ImportError as exc:
     raise ImportError('aiopurgatory.bus.redis needs redis-py and hiredis: pip install "aiopurgatory[redis]"') from exc
 
-from .addresses import HostNames, parse
+from .addresses import HostNames, Password, parse, password_of
 
 Command = tuple[str | int, ...]
 
@@ -60,14 +61,28 @@ def is_mistake(exc: exceptions.ResponseError) -> bool:
     return bool(_MISTAKES.search(str(exc))) or isinstance(exc, exceptions.NoPermissionError)
 
 
+class _Credentials(CredentialProvider):
+    """Asks *password* for each connection."""
+
+    def __init__(self, user: str | None, password: Callable[[], Awaitable[str]]) -> None:
+        self._user, self._password = user, password
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        password = await self._password()
+        return (self._user, password) if self._user else (password,)
+
+
 class RedisServer:
     """The server at *url*, of redis-py's form.
 
-    Args: is_in_first: whether to use database 0, even if the URL names another.
+    Args:
+        is_in_first: whether to use database 0, even if the URL names another.
+        password: returns the password of each connection, in place of the URL's.
+
     Raises: TypeError, ValueError: *url* is invalid.
     """
 
-    def __init__(self, url: str, is_in_first: bool = False) -> None:
+    def __init__(self, url: str, is_in_first: bool = False, password: Password | None = None) -> None:
         address = parse(url, "url", "redis://user:password@host:6379", ("redis", "rediss", "unix"))
         #: Without its password, to be shown.
         self.where: Final = f"Redis at {address.where}"
@@ -75,6 +90,9 @@ class RedisServer:
         self._options: dict[str, Any] = {**parse_url(url), **_OPTIONS}
         if is_in_first:
             self._options["db"] = 0
+        if called := password_of(password):
+            self._options.pop("password", None)
+            self._options["credential_provider"] = _Credentials(self._options.pop("username", None), called)
         self._kind = _KINDS[self._options.pop("connection_class", Connection)]
         try:
             self._kind(**self._options)
@@ -91,7 +109,7 @@ class RedisServer:
         return self._kind(**self._options)
 
     async def life(self, connection: Any) -> str:
-        """Return a text for the life of the server's data: a restart or a failover changes it.
+        """Return a text for the incarnation of the server's data: a restart or a failover changes it.
 
         Returns: an empty text if the server does not say.
         """
@@ -103,18 +121,19 @@ class RedisServer:
 HELLO: Final = ("HELLO", "2")
 
 
-async def require_master(connection: Any) -> None:
-    """Read the answer to HELLO. Raises: ReplicaError: the server is a replica."""
+async def require_master(connection: Any) -> dict[bytes, Any]:
+    """Read the answer to HELLO. Returns: what it says. Raises: ReplicaError: the server is a replica."""
     try:
         answer = await connection.read_response(timeout=inf)
     except exceptions.ResponseError as exc:  # Redis before 6, or renamed: the role stays unknown
         if not is_mistake(exc):
             raise
-        return
-    facts = dict(zip(answer[::2], answer[1::2], strict=False))
+        return {}
+    facts: dict[bytes, Any] = dict(zip(answer[::2], answer[1::2], strict=False))
     # In a cluster, every node forwards messages, replicas too.
     if facts.get(b"role") == b"replica" and facts.get(b"mode") != b"cluster":
         raise ReplicaError("it is a replica")
+    return facts
 
 
 async def run_id(connection: Any) -> object:

@@ -19,12 +19,13 @@ R7 Each message from the channel costs a bounded time. Checks of everything caus
 R8 The numbers of a process begin at 1. If the first message heard of a process has a higher number, earlier ones may be
    lost: that is a gap. All such gaps together cause one check of everything, at the time within which a gap must be
    noticed, counted from the subscription.
-R9 A message tells how long ago the last keys before it were acknowledged. If that was before the last check of
-   everything, all lost keys were, and nothing more is checked. In the same way, a process that has moved to another
-   server has everything checked there that the former server acknowledged.
+R9 Each message carries the age of its sender's last acknowledged keys. If they are older than our last check of
+   everything, that check covered whatever we lost. In the same way, a process that moves to another server has
+   everything checked there that its former server acknowledged.
 R10 If the server keeps the newest messages, a gap costs a check of the keys that were missed (see missed.py). It costs
    a check of everything only if some of them are no longer there, or if a message was heard that the server does not
-   keep: in the gap, there may have been more of this kind.
+   keep: in the gap, there may have been more of this kind. A process that sends such messages has ended if none comes
+   for long on one link. Another program may send the next one at any time.
 """
 
 from __future__ import annotations
@@ -177,6 +178,7 @@ class Rules:
         replays: whether the server keeps messages.
         listens: whether the link receives messages. If not, an acknowledgement counts as the echo.
         tell: called with each message that carries data. Such a message is neither numbered nor kept.
+        warn: called once, with the reason why gaps check everything although the server keeps messages.
     """
 
     def __init__(
@@ -191,6 +193,7 @@ class Rules:
         replays: bool = False,
         listens: bool = True,
         tell: Callable[[str], object] = lambda message: None,
+        warn: Callable[[str], object] = lambda reason: None,
     ) -> None:
         self._origin: Final = origin
         self._spread: Final = spread
@@ -202,8 +205,12 @@ class Rules:
         self.echo: Final = Echo(heartbeat, timeout)
         self._arrivals: Final = Arrivals(1.5 * heartbeat + timeout)
         self._replay: Final = Missed() if replays else None
-        #: Whether a message was heard that the server does not keep.
+        self._warn: Final = warn
+        #: Whether a message was heard that the server does not keep, and when that is over.
         self._is_mixed = False
+        self._mixed_until = -inf
+        #: Seconds of one link without such a message after which no process sends them any more.
+        self._mixed_for: Final = 2 * (1.5 * heartbeat + timeout)
         self._link = 0
         #: Whether the subscription is confirmed, and whether its first echo has arrived.
         self._confirmed = False
@@ -228,6 +235,8 @@ class Rules:
         self._link += 1
         self.echo.reset()
         self._arrivals.reset(self._origin, self._link, self.echo.next_number() - 1, now)
+        if self._is_mixed:
+            self._mixed_until = max(self._mixed_until, now + self._mixed_for)
         if self._replay is None or not self._replay.confirmed() or self._is_mixed:
             self._check_after_gap(now)
 
@@ -260,7 +269,7 @@ class Rules:
             head, before, own = split_ids(head)
             origin, link, number, age = _parse(head)
             if self._replay is None or not own:
-                self._hear_unkept(now)
+                self._hear_unkept(now, self._mixed_for)
             elif self._confirmed:
                 self._follow(self._replay, head, before, own, now)
             if number and self._confirmed and (self._replay is None or not own):
@@ -272,7 +281,7 @@ class Rules:
         elif message.startswith(DATA):
             self._tell(message)
         else:
-            self._hear_unkept(now)
+            self._hear_unkept(now, inf)
             self._hear_lines(message, now, False)
 
     def reads_from(self) -> str | None:
@@ -366,15 +375,24 @@ class Rules:
 
     def _follow(self, replay: Missed, head: str, before: str, own: str, now: float) -> None:
         """Note the ids of a message. It is a gap if, on this link, messages before it are missing (R10)."""
+        self._is_mixed = self._is_mixed and now < self._mixed_until
         was_reading, is_first = replay.reads_from() is not None, replay.is_new()
         if not replay.hear(head, before, own):
             self._check_everything(now)
         if not is_first and not was_reading and replay.reads_from() is not None:
             self.gaps += 1
 
-    def _hear_unkept(self, now: float) -> None:
-        """Note a message that the server does not keep (R10). Earlier ones may have been lost in earlier gaps."""
-        if self._replay is not None and not self._is_mixed:
+    def _hear_unkept(self, now: float, lasts: float) -> None:
+        """Note a message that the server does not keep (R10). Earlier ones may have been lost in earlier gaps.
+
+        Args: lasts: seconds for which more of them are expected.
+        """
+        if self._replay is None:
+            return
+        if self._mixed_until == -inf:
+            self._warn("a gap checks everything, as some messages come without replay=: pass it in all processes")
+        self._mixed_until = max(self._mixed_until, now + lasts)
+        if not self._is_mixed:
             self._is_mixed = True
             if self._link > 1:
                 self._check_everything(now)

@@ -198,6 +198,7 @@ class ServerBus(Bus):
             replays=replays and self._listens,
             listens=self._listens,
             tell=fan.tell,
+            warn=partial(logger.warning, "bus %r: %s", self.name),
         )
 
     def _begin_task(self, loop: asyncio.AbstractEventLoop, reconnecting: Reconnecting) -> asyncio.Task[None]:

@@ -66,10 +66,10 @@ class KeyChecks:
         self._watchers: Final = watchers
         self._finder: Final = finder
         self._budget: Final = budget
-        #: Checks of a watched key, and those of them that neither ended nor woke anything.
+        #: Checks of a watched key; and how many of them neither ended nor woke anything.
         self.checks = 0
         self.without_effect = 0
-        # Checks of unwatched keys until the finder is told of one.
+        # How many more checks of unwatched keys until the finder hears of one.
         self._until_told: i64 = 1
         self._walking = False
         # The operation that the running check tries; and whether that check has woken an awaited one.
@@ -232,7 +232,7 @@ class KeyChecks:
         return self._newest
 
     def next_number(self) -> int:
-        """A number for a change that no check has told of."""
+        """A number for a change that no check announced."""
         self._newest += 1
         return self._newest
 
@@ -290,7 +290,7 @@ class KeyChecks:
         if self._soon_key is EVERY_KEY or key is EVERY_KEY or hash(key) == hash(self._soon_key):
             self._soon_number = self._newest
 
-    # A key's __eq__ is the user's code. Where no caller can be told, it must not end a check or the clock task (I11).
+    # A key's __eq__ is the user's code. If it raises, that must not end a check or the clock task (I11).
 
     def _postpone(self, key: Hashable, limit: int) -> None:
         try:

@@ -117,7 +117,7 @@ class Core(Owner):
         #: PurgatoryFullError raised; results that no awaiter took.
         self.refused = 0
         self.undelivered_results = 0
-        #: Reads of awaited conditions that a check called for, and those of them that found nothing.
+        #: Reads of awaited conditions that a check called for; and how many of them found nothing.
         self.reads = 0
         self.reads_in_vain = 0
         #: Seconds that the longest iteration took.
@@ -139,10 +139,12 @@ class Core(Owner):
         self.watchers.clear()  # of entries that could not be dropped
         self.purging.clear()
         self.checks.clear()
-        self.deadlines.close_blocks()
+        blocks = self.deadlines.take_blocks()
         try:
             call_each_then_raise(pending, self._publish_closed)
         finally:
+            for block in blocks:  # after that: a follow() in a block leaves it quietly
+                block.close()
             self._unawaited.report_all()
 
     def leave_to_parent(self) -> None:

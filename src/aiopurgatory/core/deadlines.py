@@ -184,13 +184,15 @@ class Deadlines:
         if self.timer.cancel(block):
             self.blocks -= 1
 
-    def close_blocks(self) -> None:
-        """Close the blocks: nothing else is in the timer any more (I13)."""
+    def take_blocks(self) -> list[TimedBlock]:
+        """Take the blocks out of the timer: nothing else is there any more (I13)."""
         self.blocks = 0
+        blocks: list[TimedBlock] = []
         while len(self.timer) > 0:
             block = self.timer.poll(NEVER, CASCADE_SLICE)
             if block is not None:
-                cast(TimedBlock, block).close()
+                blocks.append(cast(TimedBlock, block))
+        return blocks
 
     def sleep(self) -> None:
         """Let the clock sleep until the next expiration, no longer (I4)."""

@@ -88,10 +88,7 @@ class EntryPoints:
 
         If this raises, *op* may be watched later.
 
-        Args:
-            op: a DelayedOperation that was not watched before.
-            keys: an iterable of at least one hashable, as for watch().
-            timeout: seconds or None, as for watch().
+        Args: as for watch().
 
         Returns: a bool: True iff this call ended it.
 
@@ -245,7 +242,8 @@ class EntryPoints:
             TypeError: *delay* is not a number.
             ValueError: *delay* is NaN.
             RuntimeError: the purgatory was never started. Raised by the block: it belongs to another loop.
-            PurgatoryClosedError: raised by the block if the purgatory is closed, or closes during it.
+            PurgatoryClosedError: raised by the block if the purgatory is closed, or closes during it. If the block then
+                waits in a follow(), it ends quietly instead.
 
         Cost: O(levels) to enter, O(1) to leave.
         """

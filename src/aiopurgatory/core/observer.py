@@ -67,7 +67,7 @@ class Finder:
     def unwatched(self, key: Hashable) -> int:
         """The *key* was checked, and nothing watches it.
 
-        Returns: how many such checks from now on to be told of the next one: most of them need no call.
+        Returns: how many more such checks until the next call: most of them need none.
         """
         return maxsize
 
@@ -110,7 +110,7 @@ class Observers:
     def __init__(self, loop: Loop, observers: tuple[Observer, ...]) -> None:
         self._loop: Final = loop
         self._purgatory: Any = None
-        #: The first awaiter of the operation whose end is being told.
+        #: The first awaiter of the operation whose end the observers hear of now.
         self._head: Awaiters | None = None
         self._closed: Callable[[], Any] = no_purgatory
         self.observers: Final = observers

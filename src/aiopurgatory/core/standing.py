@@ -230,7 +230,7 @@ class StandingWait(AwaitableOperation):
         return woken
 
     def take_idle(self) -> bool:
-        """Is the consumer to be told that there is no value? It is told once in each interval."""
+        """Take the idle notice: True at most once per interval."""
         if not self._is_idle:
             return False
         self._is_idle = False
@@ -350,9 +350,9 @@ def pass_owed(wait: StandingWait) -> None:
 
 
 def call_next(passed: tuple[Core, LimitedCall]) -> None:
-    """Try what waits under the key, oldest first, until something ends or reads. What has read since is left out.
+    """Try the operations under the key, oldest first, until one ends or reads. Skip those that have read since.
 
-    Operations that come meanwhile are left out, too: their first read sees the change. So they are listed once.
+    Operations that come meanwhile are skipped, too: their first read sees the change. So they are listed once.
     """
     core, owed = passed
     if owed.rest is None:

@@ -94,15 +94,12 @@ class Timeout(TimedBlock):
         self._task.cancel()
 
     def close(self) -> None:
-        """Cancel the task: the purgatory closes, so the deadline would never come (I13)."""
-        loop = self._core.loop
-        if self._task is loop.current_task(loop.running):
-            # It closes the purgatory itself, and may leave the block without an await. Then no cancellation is wanted,
-            # and before Python 3.13, uncancel() does not take back that of a running task.
-            loop.call_soon(close_if_active, self)
-        else:
-            self._state = CLOSING
-            self._task.cancel()
+        """Cancel the task: the purgatory closes, so the deadline would never come (I13).
+
+        Not at once: its wait may have ended, too, as a follow() does, or it closes the purgatory itself. If it leaves
+        the block now, no cancellation is wanted. Before Python 3.13, uncancel() takes back none of a running task.
+        """
+        self._core.loop.call_soon(close_if_active, self)
 
     def __aenter__(self) -> Self:
         if self._state != CREATED:

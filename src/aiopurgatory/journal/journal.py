@@ -40,7 +40,7 @@ KEYS_REMEMBERED: Final = 10_000
 LONGEST_REMEMBERED: Final = 200
 #: Snapshots kept while the disk hangs.
 MOST_SNAPSHOTS: Final = 10_000
-#: Classes of keys whose repr raises, of which it is warned.
+#: Warn of at most so many classes of keys whose repr raises.
 MOST_WARNINGS: Final = 10
 #: The encodings of columns. Columns with few values are dictionaries. Columns that grow by little from row to row are
 #: written as differences. The defaults take twice the bytes and the time.

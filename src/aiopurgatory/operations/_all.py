@@ -17,7 +17,7 @@ NO_ANSWER: Final = object()
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BaseAll(AwaitableOperation):
-    """Keeps the answers, and the conditions of those keys that have none. A subclass says what a condition is.
+    """Keeps the answers, and the conditions of keys without one. A subclass says what a condition is.
 
     Args:
         answers: for each key the answer, or the one it has at the deadline.

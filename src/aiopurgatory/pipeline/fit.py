@@ -1,10 +1,10 @@
 """Sums -> a model of the workload for each purgatory and kind of operation, in model.json.
 
-Arrivals per second by hour of the day, a log-normal time to completion, and the popularity of a purgatory's keys.
-Spark adds the sums up to what fits a page; numpy estimates from that. Operations that were cancelled or failed count as
-completed then: they ended before their deadline. Those that expired are right-censored. Those completed by the last try
-at their deadline are left out of the estimate, as nobody knows when they could have completed. Findings tell how well
-each part fits, and name extrapolated numbers. A day without a row of the purgatory counts as not recorded.
+Arrivals per second by hour of the day, the time to completion, and the popularity of a purgatory's keys. Spark adds the
+sums up to what fits a page; numpy estimates from that. Operations that were cancelled or failed count as completed
+then: they ended before their deadline. Those that expired are right-censored. Those completed by the last try at their
+deadline are left out of the estimate, as nobody knows when they could have completed. Findings tell what is unknown or
+extrapolated. A day without a row of the purgatory counts as not recorded.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from pyspark.sql import functions as F
 from aiopurgatory.errors import PurgatoryError
 
 from .attempts import MODEL, dates_gone, documents, newest, sums, without, write
-from .estimates import PERCENTILES, Binned, LogNormal, Popularity, log_normal, popularity
-from .model import HOURS, Workload, to_json
-from .page.figures import count, duration, share
+from .model import HOURS, QUANTILES, Workload, to_json
+from .page.figures import count, duration, share, shown
 from .report_tables import spans
 from .sums import named
-from .tables import DAY, HOUR, KEYS, OUTCOMES, SECOND
+from .tables import DAY, GROWTH, HOUR, KEYS, OUTCOMES, SECOND
 
 #: How operations end. With the last try at their deadline: nobody knows when they could have completed.
 AT_ONCE, LAST_TRY, ENDED, EXPIRED = range(4)
@@ -58,12 +57,13 @@ def fit(spark: SparkSession, out: str) -> list[Workload]:
     kinds = _grouped(endings(daily, hours), *KEYS)
     if not kinds:
         raise PurgatoryError(f"no operations in {out}: ingest a journal first")
-    shapes = [_grouped(shape(hours, of), *KEYS) for of in (f"hour % {HOURS}", "timeout", "key_count")]
-    counts = _grouped(popularities(sums(spark, out, "keys")), "purgatory")
-    keys = {name: popularity([(row["operations"], row["keys"]) for row in rows]) for name, rows in counts.items()}
+    by_hour, timeouts, key_counts = (
+        _grouped(shape(hours, of), *KEYS) for of in (f"hour % {HOURS}", "timeout", "key_count")
+    )
+    keys = _grouped(popularities(sums(spark, out, "keys")), "purgatory")
     covered = _grouped(coverage(hours), "purgatory")
     return [
-        _workload(name, rows, *(each[name] for each in shapes), keys[name[:1]], covered[name[:1]])
+        _workload(name, rows, by_hour[name], timeouts[name], key_counts[name], ranks(keys[name[:1]]), covered[name[:1]])
         for name, rows in kinds.items()
     ]
 
@@ -83,14 +83,14 @@ def endings(daily: DataFrame, hours: DataFrame) -> DataFrame:
     """Sums by day -> operations by purgatory, kind, how they ended, and the bucket of ``waited``."""
     end = F.when(F.col("outcome") == OUTCOMES.index("expired"), EXPIRED).when(F.col("waited") < 0, AT_ONCE)
     end = end.when(F.col("missed_trigger"), LAST_TRY).otherwise(ENDED)
-    by = daily.groupBy("series", end.alias("end"), F.greatest("waited", F.lit(0)).cast("int").alias("bucket"))
+    by = daily.groupBy("series", end.alias("end"), F.col("waited").alias("bucket"))
     return named(by.agg(F.sum("operations").alias("operations")), hours)
 
 
 def shape(hours: DataFrame, of: str) -> DataFrame:
     """Sums by hour -> sums by purgatory, kind, and the expression *of*."""
     by = hours.groupBy(*KEYS, F.expr(of).alias("of"))
-    return by.agg(*(F.sum(name).alias(name) for name in ("operations", "squares", "total")))
+    return by.agg(*(F.sum(name).alias(name) for name in ("operations", "total")))
 
 
 def popularities(keys: DataFrame) -> DataFrame:
@@ -120,13 +120,17 @@ def coverage(hours: DataFrame) -> DataFrame:
 
 
 def _workload(
-    name: Sequence[str], ended: Rows, by_hour: Rows, timeouts: Rows, counts: Rows, keys: Popularity, covered: Rows
+    name: Sequence[str],
+    ended: Rows,
+    by_hour: Rows,
+    timeouts: Rows,
+    counts: Rows,
+    keys: tuple[float, ...],
+    covered: Rows,
 ) -> Workload:
     """Args: name: purgatory and kind. Rows are of the functions above."""
-    total, squares = (sum(row[each] for row in by_hour) for each in ("operations", "squares"))
-    ends = [_binned([row for row in ended if row["end"] == end]) for end in (AT_ONCE, LAST_TRY, ENDED, EXPIRED)]
-    shares = [float(each.weights.sum()) / total for each in ends]
-    completion = log_normal(ends[ENDED], ends[EXPIRED], squares / total)
+    total = sum(row["operations"] for row in by_hour)
+    shares = [sum(row["operations"] for row in ended if row["end"] == end) / total for end in range(4)]
     found = {row["of"]: row["operations"] for row in by_hour}
     # A journal of less than a second says nothing about a second.
     rates = {row["hour"]: found.get(row["hour"], 0.0) / max(row["seconds"], 1.0) for row in covered}
@@ -135,27 +139,46 @@ def _workload(
         kind=name[1],
         arrivals_per_second=tuple(rates.get(hour, sum(rates.values()) / len(rates)) for hour in range(HOURS)),
         first_hour=min(row["first_us"] for row in covered) // HOUR % HOURS,
-        p50_ms=completion.p50_ms if completion else None,
-        sigma=completion.sigma if completion else 0.0,
+        completion_ms=completions(ended),
         # The column is in order, with null at last.
         timeouts_ms=tuple(
             (None if row["of"] is None else round(row["total"] / row["operations"]) / 1000, row["operations"] / total)
             for row in timeouts
         ),
         key_counts=tuple((row["of"], row["operations"] / total) for row in counts),
-        key_space=keys.keys,
-        zipf=keys.zipf,
-        at_once=shares[AT_ONCE],
+        key_ranks=keys,
         operations=total,
         seconds_covered=sum(row["seconds"] for row in covered),
         expired=shares[EXPIRED],
     )
-    findings = *_about_load(workload, rates, shares), *_about_completion(completion), *_about_keys(keys)
-    return replace(workload, findings=findings)
+    return replace(
+        workload, findings=(*_about_load(workload, rates, shares), *_about_times(workload), *_about_keys(keys))
+    )
 
 
-def _binned(rows: Rows) -> Binned:
-    return Binned(*(np.array([row[name] for row in rows]) for name in ("bucket", "operations")))
+def completions(ended: Rows) -> tuple[float | None, ...]:
+    """Return the times to completion in ms, by Kaplan and Meier's estimate; None: longer than all that were seen.
+
+    Args: ended: rows of endings(). Completed operations took the middle of their bucket, expired ones over its end.
+    """
+    bins, weights = (np.array([row[name] for row in ended], float) for name in ("bucket", "operations"))
+    done, longer = (
+        np.bincount(bins.astype(int) + 1, weights * [row["end"] in ends for row in ended])
+        for ends in ((AT_ONCE, ENDED), (EXPIRED,))
+    )
+    at_risk = (done + longer)[::-1].cumsum()[::-1]
+    complete = 1 - (1 - done / np.maximum(at_risk, 1e-9)).cumprod()
+    times = [0.0, *(GROWTH ** np.arange(len(done) - 1) * (2e-3 / (GROWTH + 1)))]
+    places = complete.searchsorted((np.arange(QUANTILES) + 0.5) / QUANTILES)
+    return tuple(float(f"{times[place]:.4g}") if place < len(times) else None for place in places)
+
+
+def ranks(counts: Rows) -> tuple[float, ...]:
+    """Return the keys' ranks by their share of operations. Args: counts: rows of popularities()."""
+    operations, keys = np.array(sorted(((row["operations"], row["keys"]) for row in counts), reverse=True)).T
+    share_of_all = (operations * keys).cumsum() / (operations @ keys)
+    found = np.interp(np.linspace(0, 1, QUANTILES + 1), [0, *share_of_all], [0, *keys.cumsum()])
+    return tuple(found.tolist())
 
 
 # In words
@@ -174,21 +197,20 @@ def _about_load(of: Workload, rates: Mapping[int, float], shares: Sequence[float
         yield f"{share(shares[LAST_TRY])} are missed triggers. The model leaves out when they completed."
 
 
-def _about_keys(keys: Popularity) -> Iterator[str]:
-    law = "equally popular" if keys.zipf == 0 else f"popularity falls with rank to the power of -{keys.zipf:.3g}"
-    yield f"{keys.keys:,} first keys, {law}. {share(keys.hottest)} of operations wait under the hottest."
-    if not keys.fits:
-        yield f"KEY POPULARITY IS NOT ZIPF: up to some rank, the keys' share is off by {share(keys.largest_gap)}."
-
-
-def _about_completion(found: LogNormal | None) -> Iterator[str]:
-    if found is None:
+def _about_times(of: Workload) -> Iterator[str]:
+    times = of.completion_ms
+    known = [each for each in times if each is not None]
+    if not any(known):
         yield "NOTHING ENDED BETWEEN ITS BEGINNING AND ITS DEADLINE: in a trace, waits never complete."
         return
-    model = [f"p{percent} {duration(found.percentile_ms(percent) * 1000)}" for percent in PERCENTILES]
-    yield f"Time to completion, log-normal: {', '.join(model)}; sigma {found.sigma:.3g}."
-    if any(map(found.extrapolated, PERCENTILES)):
-        yield f"Extrapolated: times over {duration(found.followed_ms * 1000)}, the longest that was seen."
-    fits = "The model fits. Largest gap" if found.fits else "TIMES TO COMPLETION ARE NOT LOG-NORMAL"
-    gap = f"{share(found.gap_seen)} had completed (Kaplan-Meier), {share(found.gap_model)} in the model"
-    yield f"{fits}: by {duration(found.gap_at_ms * 1000)}, {gap}."
+    percentiles = [f"p{n} {shown(times[n * QUANTILES // 100], '_ms')}" for n in (50, 90, 99)]
+    yield f"Time to completion: {', '.join(percentiles)}."
+    if len(known) < QUANTILES:
+        never = share(1 - len(known) / QUANTILES)
+        longest = duration(known[-1] * 1000)
+        yield f"Unknown: times over {longest}, the longest that was seen. In a trace, {never} never complete."
+
+
+def _about_keys(ranks: Sequence[float]) -> Iterator[str]:
+    hottest = float(np.interp(1, ranks, np.linspace(0, 1, len(ranks))))
+    yield f"{ranks[-1]:,.0f} first keys. {share(hottest)} of operations wait under the hottest."

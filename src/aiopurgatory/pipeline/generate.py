@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from math import inf, log, nextafter, pi
+from math import inf, nextafter
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,16 +29,13 @@ SCHEMA: Final = "arrival_us BIGINT, keys ARRAY<BIGINT>, completion_us BIGINT, ti
 #: Longer than any deadline that a purgatory keeps: such an operation waits until it is completed.
 NO_TIMEOUT_US: Final = 1 << 53
 #: Each number of a request is drawn by itself, so that it does not depend on how many another part draws.
-ARRIVAL, TIME, ANGLE, AT_ONCE, TIMEOUT, KEY_COUNT, KEY, STEP = range(8)
-#: The popularity of so many ranks is exact. For the others it is an area, which differs by less than .1 %.
-_EXACT: Final = 16
+ARRIVAL, TIME, TIMEOUT, KEY_COUNT, KEY, STEP = range(6)
 _HOUR_US: Final = 3_600_000_000
 _DRAWN: Final = "ARRAY<STRUCT<upto: DOUBLE, value: BIGINT>>"
 #: Of the day's requests, those of an hour and workload; and its parameters.
 _PARTS: Final = (
-    "low DOUBLE, high DOUBLE, hour INT, mu DOUBLE, sigma DOUBLE, at_once DOUBLE, "
-    f"timeouts {_DRAWN}, key_counts {_DRAWN}, key_space BIGINT, widest BIGINT, zipf DOUBLE, "
-    "ranks ARRAY<DOUBLE>, all_ranks DOUBLE"
+    f"low DOUBLE, high DOUBLE, hour INT, completions ARRAY<BIGINT>, timeouts {_DRAWN}, key_counts {_DRAWN}, "
+    "widest BIGINT, ranks ARRAY<DOUBLE>"
 )
 
 
@@ -96,15 +93,20 @@ def trace(numbers: DataFrame, workloads: Sequence[Workload], *, seed: int = 1, r
         "id",
         (hours * _HOUR_US).cast("bigint").alias("arrival_us"),
         _keys(seed).alias("keys"),
-        _completion(seed).cast("bigint").alias("completion_us"),
+        F.element_at("completions", (_uniform(seed, TIME) * F.size("completions")).cast("int") + 1).alias(
+            "completion_us"
+        ),
         _picked("timeouts", _uniform(seed, TIMEOUT)).cast("bigint").alias("timeout_us"),
     )
     return made.orderBy("arrival_us", "id").drop("id")
 
 
 def _uniform(seed: int, part: int, *more: Column) -> Column:
-    """From 0 to 1, by the number of the request: Spark's rand() would depend on the partitions."""
-    return F.shiftrightunsigned(F.xxhash64(F.col("id"), F.lit(seed), F.lit(part), *more), 11) / F.lit(float(1 << 53))
+    """From 0 to 1, by the number of the request: Spark's rand() would depend on the partitions.
+
+    With a bit less than a number has, no product with a size is the size itself.
+    """
+    return F.shiftrightunsigned(F.xxhash64(F.col("id"), F.lit(seed), F.lit(part), *more), 12) / F.lit(float(1 << 52))
 
 
 def _parts(workloads: Sequence[Workload], rate: float | None) -> list[tuple[Any, ...]]:
@@ -118,16 +120,14 @@ def _parts(workloads: Sequence[Workload], rate: float | None) -> list[tuple[Any,
 
 
 def _parameters(of: Workload) -> tuple[Any, ...]:
-    timeouts = [
-        (NO_TIMEOUT_US if ms is None else min(round(ms * 1000), NO_TIMEOUT_US), share) for ms, share in of.timeouts_ms
-    ]
-    ranks = list(accumulate(rank**-of.zipf for rank in range(1, min(of.key_space, _EXACT) + 1)))
-    a, b, power = _EXACT + 0.5, of.key_space + 0.5, 1 - of.zipf
-    area = 0.0 if b <= a else log(b / a) if abs(power) < 1e-9 else (b**power - a**power) / power
-    mu = None if of.p50_ms is None else log(of.p50_ms * 1000)
-    drawn = (_cumulated(timeouts), _cumulated(of.key_counts))
+    completions = [None if ms is None else _us(ms) for ms in of.completion_ms]
+    timeouts = [(NO_TIMEOUT_US if ms is None else _us(ms), share) for ms, share in of.timeouts_ms]
     widest = max(count for count, _ in of.key_counts)
-    return mu, of.sigma, of.at_once, *drawn, of.key_space, widest, of.zipf, ranks, ranks[-1] + area
+    return completions, _cumulated(timeouts), _cumulated(of.key_counts), widest, of.key_ranks
+
+
+def _us(ms: float) -> int:
+    return min(round(ms * 1000), NO_TIMEOUT_US)
 
 
 def _cumulated(pairs: Sequence[tuple[int, float]]) -> list[tuple[float, int]]:
@@ -139,19 +139,13 @@ def _picked(pairs: str, uniform: Column) -> Column:
     return F.filter(pairs, lambda pair: pair["upto"] > uniform)[0]["value"]
 
 
-def _completion(seed: int) -> Column:
-    """Time to completion in us: log-normal (Box and Muller), 0, or null for never."""
-    normal = F.sqrt(-2 * F.ln(1 - _uniform(seed, TIME))) * F.cos(F.lit(2 * pi) * _uniform(seed, ANGLE))
-    logs = F.least(F.col("mu") + F.col("sigma") * normal, F.lit(log(NO_TIMEOUT_US)))
-    found = F.when(_uniform(seed, AT_ONCE) < F.col("at_once"), F.lit(0.0))
-    return found.when(F.col("mu").isNotNull(), F.exp(logs))  # least() leaves nulls out
-
-
 def _keys(seed: int) -> Column:
     """Distinct keys: the first by its popularity, the others on a circle, each a random step further."""
-    circle = F.greatest(F.col("key_space"), 2 * F.col("widest"))
+    circle = F.greatest(F.element_at("ranks", -1), 2 * F.col("widest"))
     width = F.floor(circle / F.col("widest"))
-    first = _rank(_uniform(seed, KEY))
+    place = _uniform(seed, KEY) * (F.size("ranks") - 1)
+    low, high = (F.element_at("ranks", place.cast("int") + n) for n in (1, 2))
+    first = F.floor(low + (place % 1) * (high - low))
 
     def key(number: Column) -> Column:
         step = F.when(number == 0, F.lit(0)).otherwise(F.floor(_uniform(seed, STEP, number) * width))
@@ -159,14 +153,3 @@ def _keys(seed: int) -> Column:
 
     last = _picked("key_counts", _uniform(seed, KEY_COUNT)) - 1
     return F.transform(F.sequence(F.lit(0).cast("bigint"), last), key)
-
-
-def _rank(uniform: Column) -> Column:
-    """The rank from 0, with a popularity of (rank + 1) ** -zipf: the inverse of its sum, beyond _EXACT of its area."""
-    a, power = F.lit(_EXACT + 0.5), 1 - F.col("zipf")
-    at, exact = uniform * F.col("all_ranks"), F.element_at("ranks", -1)
-    area = at - exact
-    inside = F.greatest(area * power + F.pow(a, power), F.lit(1e-300))
-    beyond = F.when(F.abs(power) < 1e-9, a * F.exp(area)).otherwise(F.pow(inside, 1 / power))
-    rank = F.when(at < exact, F.size(F.filter("ranks", lambda upto: upto <= at))).otherwise(F.floor(beyond - 0.5))
-    return F.least(rank.cast("bigint"), F.col("key_space") - 1)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from math import isfinite, log
+from math import exp, isfinite, log
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final
 
 from aiopurgatory.errors import PurgatoryError
 
-VERSION: Final = 1
+VERSION: Final = 2
 HOURS: Final = 24
+#: Of the time to completion, and of the keys.
+QUANTILES: Final = 1_000
 
 
 class ModelError(PurgatoryError):
@@ -24,21 +26,18 @@ class ModelError(PurgatoryError):
 class Workload:
     """How the operations of one kind arrive and complete.
 
-    They arrive as a Poisson process with a rate that depends on the hour of the day (UTC). A share ``at_once`` of them
-    completes on arrival. The others complete after a log-normal time, or never if ``p50_ms`` is None. The popularity of
-    a key falls with its rank to the power of ``zipf``.
+    They arrive as a Poisson process with a rate that depends on the hour of the day (UTC).
 
     Raises: ModelError: a parameter is out of its range.
 
     Attributes:
         arrivals_per_second: by hour of the day, 24 of them.
-        p50_ms: median time to completion of operations that have to wait; None: they never complete.
-        sigma: standard deviation of the logarithm of that time.
+        completion_ms: times to completion, in order; each is that of an equal share of operations. 0: they complete on
+            arrival. None: they never complete.
         timeouts_ms: pairs of a timeout and its share of operations; None: no timeout.
         key_counts: pairs of a number of watch keys and its share of operations (default: one key each).
-        key_space: how many keys there are (default: 1).
-        zipf: exponent of the keys' popularity (default: 0, all keys are equally popular).
-        at_once: share of operations that complete on arrival (default: 0).
+        key_ranks: how many keys, the most popular first, have 0, 1/n, 2/n to n/n of all operations. In between, they
+            are equally popular (default: there is one key).
         first_hour: hour of the day in which a trace begins (default: 0).
         operations: how many were recorded (default: 0).
         seconds_covered: how many seconds of them the journal covers (default: 0).
@@ -49,13 +48,10 @@ class Workload:
     purgatory: str
     kind: str
     arrivals_per_second: tuple[float, ...]
-    p50_ms: float | None
-    sigma: float
+    completion_ms: tuple[float | None, ...]
     timeouts_ms: tuple[tuple[float | None, float], ...]
     key_counts: tuple[tuple[int, float], ...] = ((1, 1.0),)
-    key_space: int = 1
-    zipf: float = 0.0
-    at_once: float = 0.0
+    key_ranks: tuple[float, ...] = (0.0, 1.0)
     first_hour: int = 0
     operations: float = 0.0
     seconds_covered: float = 0.0
@@ -64,14 +60,11 @@ class Workload:
 
     def __post_init__(self) -> None:
         own, pairs = self, "pairs of a {} and its share, with shares that sum to 1"
-        rates, first, keys = own.arrivals_per_second, own.first_hour, own.key_space
+        rates, first, ranks, times = own.arrivals_per_second, own.first_hour, own.key_ranks, own.completion_ms
         for name, rule, holds in (
             ("arrivals_per_second", "24 numbers >= 0, some > 0", len(rates) == HOURS and _known(*rates) and any(rates)),
-            ("p50_ms", "> 0, or null", own.p50_ms is None or (_known(own.p50_ms) and own.p50_ms > 0)),
-            ("sigma", "a finite number >= 0", _known(own.sigma)),
-            ("zipf", "a finite number >= 0", _known(own.zipf)),
-            ("at_once", "from 0 to 1", _known(own.at_once) and own.at_once <= 1),
-            ("key_space", "a whole number >= 1", isinstance(keys, int) and keys >= 1),
+            ("completion_ms", "numbers >= 0, or null", bool(times) and _known(*(each or 0 for each in times))),
+            ("key_ranks", "numbers that grow from 0", ranks[1:] and _known(*ranks) and [*ranks] == sorted({0, *ranks})),
             ("first_hour", "from 0 to 23", isinstance(first, int) and first in range(HOURS)),
             ("timeouts_ms", pairs.format("timeout >= 0, or null"), _shared(own.timeouts_ms, 0, null=True)),
             ("key_counts", pairs.format("whole number >= 1"), _shared(own.key_counts, 1, whole=True)),
@@ -94,20 +87,23 @@ def _shared(pairs: Any, least: float, *, null: bool = False, whole: bool = False
     return kinds and _known(*(share for _, share in pairs)) and abs(sum(share for _, share in pairs) - 1) < 1e-6
 
 
-_P75: Final = NormalDist().inv_cdf(0.75)
-#: The two workloads of Kafka's TestPurgatoryPerformance: 8 and 50 % of the requests expire. It describes their times by
-#: the median and the 75th percentile.
+def log_normal(p50_ms: float, p75_ms: float) -> tuple[float, ...]:
+    """Return log-normal times to completion, described by two percentiles."""
+    logs = NormalDist(log(p50_ms), log(p75_ms / p50_ms) / NormalDist().inv_cdf(0.75))
+    return tuple(exp(logs.inv_cdf((n + 0.5) / QUANTILES)) for n in range(QUANTILES))
+
+
+#: The two workloads of Kafka's TestPurgatoryPerformance: 8 and 50 % of the requests expire.
 FEW: Final = Workload(
     purgatory="seed",
     kind="few",
     arrivals_per_second=(100_000.0,) * HOURS,
-    p50_ms=20.0,
-    sigma=log(60 / 20) / _P75,
+    completion_ms=log_normal(20, 60),
     timeouts_ms=((200.0, 1.0),),
     key_counts=((3, 1.0),),
-    key_space=100,
+    key_ranks=(0.0, 100.0),
 )
-MANY: Final = replace(FEW, kind="many", p50_ms=200.0, sigma=log(400 / 200) / _P75)
+MANY: Final = replace(FEW, kind="many", completion_ms=log_normal(200, 400))
 WORKLOADS: Final = {workload.kind: workload for workload in (FEW, MANY)}
 
 

@@ -22,7 +22,7 @@ _SEEN: Final = f"(unix_micros(watched_at) + {SECOND - 1}) div {SECOND}"
 _GONE: Final = f"({END} + {SECOND - 1}) div {SECOND}"
 _DAY: Final = DAY // SECOND
 _LONGEST_KEY: Final = 200
-_COUNTS: Final = ("operations", "rows", "squares", "total", "change", "watched", "named")
+_COUNTS: Final = ("operations", "rows", "total", "change", "watched", "named")
 #: How columns of several batches add up. All others are group keys.
 _ADDED: Final[dict[str, Callable[[str], Column]]] = {
     **dict.fromkeys(_COUNTS, F.sum),
@@ -62,7 +62,6 @@ def hours(rows: DataFrame) -> DataFrame:
     by = rows.groupBy(hour, *KEYS, near, F.least("key_count", F.lit(MOST_KEYS)).cast("int").alias("key_count"))
     summed = by.agg(
         F.sum(weight).alias("operations"),
-        F.sum(weight * weight).alias("squares"),
         F.sum(weight * timeout).alias("total"),
         F.min(F.expr(END)).alias("first_us"),
         F.max(F.expr(END)).alias("last_us"),

@@ -9,7 +9,7 @@
 | --------- | --------------------------------------------------------------- | ----------------------------------- |
 | activity  | minute, series, outcome, missed_trigger, waited, lateness       | operations, rows                    |
 | daily     | date, series, outcome, missed_trigger, waited, lateness         | operations                          |
-| hours     | hour, series, KEYS, timeout, key_count                          | operations, squares, total, spans   |
+| hours     | hour, series, KEYS, timeout, key_count                          | operations, total, spans            |
 | waiting   | date, second, series                                            | change                              |
 | ends      | second, series, outcome (only of batches within an hour)        | operations                          |
 | keys      | purgatory, key_hash                                             | operations, watched                 |
@@ -24,7 +24,7 @@
 ``series`` is a purgatory and kind, as a number: the table ``hours`` has their names. ``outcome`` is its place in
 OUTCOMES. ``minute``, ``hour`` and ``second`` count from 1970, in UTC, and tell when an operation ended. ``waited`` and
 ``lateness`` are numbers of buckets: bucket b holds microseconds over GROWTH ** (b - 1) up to GROWTH ** b, bucket -1
-holds 0. ``squares`` sums weight ** 2, ``total`` sums weight * microseconds of the timeout. ``timeout`` is a bin:
+holds 0. ``total`` sums weight * microseconds of the timeout. ``timeout`` is a bin:
 floor(ln(microseconds + 1) * BINS); null: no timeout. ``key_count`` is at most MOST_KEYS. ``first_us`` and ``last_us``
 are the first and the last end in that hour, in microseconds since 1970.
 
@@ -95,7 +95,7 @@ SUMS: Final = {
     "activity": f"minute INT, {_HISTOGRAM}, rows BIGINT",
     "daily": f"date DATE, {_HISTOGRAM}",
     "hours": f"hour INT, series BIGINT, {_BY}, timeout INT, key_count INT, "
-    "operations DOUBLE, squares DOUBLE, total DOUBLE, first_us BIGINT, last_us BIGINT",
+    "operations DOUBLE, total DOUBLE, first_us BIGINT, last_us BIGINT",
     "waiting": "date DATE, second BIGINT, series BIGINT, change DOUBLE",
     "ends": "second BIGINT, series BIGINT, outcome TINYINT, operations DOUBLE",
     "keys": "purgatory STRING, key_hash BIGINT, operations DOUBLE, watched DOUBLE",

@@ -43,12 +43,12 @@ class Commands:
         self._timer: asyncio.TimerHandle | None = None
 
     def call(self, life: str | None, *command: str | int) -> Answer:
-        """Call *command*. Args: life: that the server's data must have; None: any.
+        """Call *command*. Args: life: the incarnation that the server's data must have; None: any.
 
-        Returns: the life of the server's data, and the answer.
+        Returns: the incarnation of the server's data, and the answer.
 
         Raises:
-            OtherLifeError: it has another life.
+            OtherLifeError: the data have another incarnation.
             StoreDownError: there is no answer, so the command may have been executed.
             ResponseError: of redis-py: a mistake, beginning with the server's code.
         """
@@ -83,7 +83,7 @@ class Commands:
     def _send(self, wire: Wire, calls: list[tuple[str | None, Command, Answer]]) -> None:
         try:
             self._write(wire, calls)
-        except BaseException as exc:  # as of a signal handler: perhaps an answer is owed whose command was not sent
+        except BaseException as exc:  # as of a signal handler: a command may be unsent
             self._waiting += calls
             self._break(exc)
             raise

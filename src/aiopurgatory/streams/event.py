@@ -62,7 +62,7 @@ class Event:
 
 
 def require_name(name: object) -> None:
-    """Raises: TypeError, ValueError: *name* cannot be that of a log on every server."""
+    """Raises: TypeError, ValueError: not every server allows *name* as the name of a log."""
     require_text("name", name)
     plain = isinstance(name, str) and 1 <= len(name) <= 40 and name.isascii()
     plain = plain and str(name).replace("_", "").replace("-", "").isalnum()
@@ -77,7 +77,7 @@ def require_topic(topic: object) -> None:
 
 
 def require_event(data: object, name: object) -> None:
-    """Raises: TypeError, ValueError: *data* or *name* cannot be that of an event."""
+    """Raises: TypeError, ValueError: an event cannot have this *data* or *name*."""
     if not isinstance(data, str):
         raise TypeError(f"data must be a str, got {data!r}; json.dumps() makes one")
     require_text("data", data)
@@ -92,7 +92,7 @@ def require_event(data: object, name: object) -> None:
 
 
 def require_reason(reason: object) -> None:
-    """Raises: TypeError, ValueError: *reason* cannot be that of an end."""
+    """Raises: TypeError, ValueError: an end cannot have this *reason*."""
     require_text("reason", reason)
     plain = isinstance(reason, str) and 1 <= len(reason) <= 200 and reason.isprintable()
     require(plain, "reason", "of 1 to 200 printable characters", reason)

@@ -14,7 +14,7 @@ except ImportError as exc:
     raise ImportError('aiopurgatory.streams.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
 
 from ..arguments import require_int
-from ..bus.addresses import HostNames, NamesLoop
+from ..bus.addresses import HostNames, NamesLoop, Password
 from ..bus.postgres import PostgresBus, PostgresEngine
 from ..clock import cancellations
 from ..errors import PurgatoryError
@@ -39,6 +39,7 @@ class PostgresLog(EventLog):
         timeout: seconds that PostgreSQL may take to connect and to answer; default 5. An append waits for one of the
             *connections* as long; after that, it counts as an outage.
         connections: the most connections to read and append with; default 4. One of several is left to appends.
+        password: as for PostgresBus, also for its own.
         options: as for EventLog.
 
     Raises: TypeError, ValueError: an argument is invalid.
@@ -52,13 +53,14 @@ class PostgresLog(EventLog):
         heartbeat: float = 5.0,
         timeout: float = 5.0,
         connections: int = 4,
+        password: Password | None = None,
         **options: Unpack[LogOptions],
     ) -> None:
         require_int("connections", connections, 1)
         name, keep = options.get("name", "events"), options.get("keep_seconds", 86_400.0)
         observers = options["observers"] = tuple(options.get("observers", ()))
-        log_bus = LogBus(name, PostgresBus, dsn, bus, heartbeat, timeout, observers)
-        super().__init__(PostgresStore(dsn, name, log_bus, timeout, connections, keep), **options)
+        log_bus = LogBus(name, PostgresBus, dsn, bus, heartbeat, timeout, observers, password)
+        super().__init__(PostgresStore(dsn, name, log_bus, timeout, connections, keep, password), **options)
 
 
 def tables_sql(name: str = "events") -> str:
@@ -67,7 +69,7 @@ def tables_sql(name: str = "events") -> str:
         await connection.execute(tables_sql())
 
     Returns: a script of several statements. Run it in a migration.
-    Raises: TypeError, ValueError: *name* cannot be that of a log.
+    Raises: TypeError, ValueError: a log cannot have this *name*.
     """
     require_name(name)
     return f"""CREATE TABLE IF NOT EXISTS "{name}_topics" (
@@ -86,7 +88,7 @@ CREATE TABLE IF NOT EXISTS "{name}_events" (
 
 
 #: Topic, expected and new version, new state, first event to keep, numbers and texts of events, channel, message, and
-#: the life of the server's data.
+#: the incarnation of the server's data.
 _COMMIT: Final = """
 WITH made AS (
     INSERT INTO "{name}_topics" SELECT $1, $3, $4, clock_timestamp() WHERE $2 = '' AND {life} = $10
@@ -135,8 +137,17 @@ _SWEEP: Final = 60.0
 class PostgresStore(Store):
     """The store of a PostgresLog."""
 
-    def __init__(self, dsn: str, name: str, bus: LogBus, timeout: float, connections: int, keep: float) -> None:
-        self._engine = PostgresEngine(dsn, "aiopurgatory", timeout)
+    def __init__(
+        self,
+        dsn: str,
+        name: str,
+        bus: LogBus,
+        timeout: float,
+        connections: int,
+        keep: float,
+        password: Password | None,
+    ) -> None:
+        self._engine = PostgresEngine(dsn, "aiopurgatory", timeout, password=password)
         self._dsn, self._name, self._bus, self._timeout = dsn, name, bus, timeout
         self._connections, self._keep = connections, keep
         self._commit, self._read, self._drop_old = (
@@ -161,6 +172,7 @@ class PostgresStore(Store):
             timeout=self._timeout,
             command_timeout=self._timeout,
             connect=self._connect,
+            password=self._engine.password,
         )
         try:
             await self._sweep()
@@ -187,7 +199,7 @@ class PostgresStore(Store):
         return self._bus.error
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
-        fetch = self._fetch if after == NEWEST else self._in_turn  # the former: for a commit
+        fetch = self._fetch if after == NEWEST else self._in_turn  # NEWEST: for a commit
         ((version, state, idle, now, life, numbers, texts),) = await fetch(self._read, topic, after, rows, size)
         found: list[Row] = list(zip(numbers or (), texts or (), strict=True))
         return Page(version or "", state or "", max(0.0, idle or 0.0), now, life, found)
@@ -215,7 +227,7 @@ class PostgresStore(Store):
             raise StoreDownError(self._engine.explain(exc)) from exc
 
     async def _in_turn(self, sql: str, *arguments: Any) -> Any:
-        """Fetch when it is the turn of this read: the time of those before it is not the server's.
+        """Fetch when it is the turn of this read. The wait for earlier reads does not count as the server's time.
 
         Commits need no turn, so that they do not wait for thousands of such reads. Reads that have waited throughout an
         outage fail with the one that found it.
@@ -240,7 +252,7 @@ class PostgresStore(Store):
             try:
                 await self._sweep()
                 is_told = False
-            except (Exception, asyncio.CancelledError) as exc:  # a pool may raise the latter
+            except (Exception, asyncio.CancelledError) as exc:  # a pool may raise a CancelledError
                 if cancellations():
                     raise
                 if not is_told:

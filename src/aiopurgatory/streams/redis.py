@@ -11,6 +11,7 @@ try:
 except ImportError as exc:
     raise ImportError('aiopurgatory.streams.redis needs redis-py: pip install "aiopurgatory[redis]"') from exc
 
+from ..bus.addresses import Password
 from ..bus.redis import RedisBus
 from ..bus.redis_server import RedisServer
 from .commands import Commands, OtherLifeError
@@ -31,6 +32,7 @@ class RedisLog(EventLog):
         bus: a RedisBus on the same server; the log uses its connections. None (default): it makes its own.
         heartbeat: seconds, for its own RedisBus; default 5.
         timeout: seconds that Redis may take to connect and to answer; default 5.
+        password: as for RedisBus, also for its own.
         options: as for EventLog.
 
     Raises: TypeError, ValueError: an argument is invalid.
@@ -43,14 +45,15 @@ class RedisLog(EventLog):
         bus: RedisBus | None = None,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
+        password: Password | None = None,
         **options: Unpack[LogOptions],
     ) -> None:
         name = options.get("name", "events")
         observers = options["observers"] = tuple(options.get("observers", ()))
-        log_bus = LogBus(name, RedisBus, url, bus, heartbeat, timeout, observers)
+        log_bus = LogBus(name, RedisBus, url, bus, heartbeat, timeout, observers, password)
         if bus is not None and bus.replays:  # the commits' scripts publish without keeping: gaps must check everything
             raise ValueError("bus must not have replay=, got one that has; leave it out, and the log makes its own")
-        super().__init__(RedisStore(url, name, log_bus, timeout), **options)
+        super().__init__(RedisStore(url, name, log_bus, timeout, password), **options)
 
 
 #: Keys: state, events. Arguments: the expected version, the new one, the new state, the number of the first event to
@@ -108,9 +111,9 @@ return answer
 class RedisStore(Store):
     """The store of a RedisLog."""
 
-    def __init__(self, url: str, name: str, bus: LogBus, timeout: float) -> None:
+    def __init__(self, url: str, name: str, bus: LogBus, timeout: float, password: Password | None) -> None:
         self._name, self._bus, self._timeout = name, bus, timeout
-        self._server = RedisServer(url)
+        self._server = RedisServer(url, password=password)
         self._commands: Commands | None = None
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:

@@ -79,7 +79,7 @@ class State:
 
     Args:
         epoch: random; a part of each id (S1).
-        server: the life of the server's data at the last commit.
+        server: the incarnation of the server's data at the last commit.
         last: the number of the newest event.
         generations: oldest first.
         blocks: the events that are kept, oldest first.
@@ -107,7 +107,7 @@ class State:
 
     @property
     def first(self) -> int:
-        """The number of the oldest event that is kept; that of the next one if none is."""
+        """The number of the oldest event that is kept; if none is, the number of the next."""
         return self.blocks[0].first if self.blocks else self.last + 1
 
     def id_of(self, number: int) -> str:
@@ -226,7 +226,7 @@ class Suspicion:
         """Look at the lease.
 
         Args: now: seconds, by the clock of this process.
-        Returns: seconds until the next look; infinity: there is no need; 0: the run is to be ended as abandoned.
+        Returns: seconds until the next look; infinity: no look is needed; 0: end the run as abandoned.
         """
         if not state.producer or state.end is not None:
             return inf

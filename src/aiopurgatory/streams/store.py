@@ -14,7 +14,7 @@ from .event import StoreDownError, StoreError
 #: An event as a store keeps it: its number, and its text.
 Row = tuple[int, str]
 
-#: A number above those of all events, to read no events.
+#: A number above all events, to read none.
 NEWEST: Final = 1 << 52
 
 
@@ -45,8 +45,8 @@ class Commit:
 
     Args:
         expected: the version that it changes; empty: there is no such topic yet.
-        server: the life of the server's data that had this version. In another life, a later version may be lost, with
-            events that listeners have seen, so that the change must be decided anew.
+        server: the incarnation of the data that *expected* was read from. After a failover, newer versions may be lost
+            although listeners saw them: then the change is refused, and decided again.
         version: the new version.
         state: the new state.
         rows: events to add.
@@ -123,7 +123,7 @@ class Store(Protocol):
         It is made if the topic has the expected version, and the server's data the expected life.
 
         Args: keep: seconds after which a topic may be deleted if nothing is committed any more.
-        Returns: the topic as it is now, without events. Another version than that of *commit*: it was not made.
+        Returns: the topic as it is now, without events. If its version is not that of *commit*, the commit was refused.
         Raises: StoreDownError: it may, or may not, have been made.
         """
         ...

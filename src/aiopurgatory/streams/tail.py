@@ -81,7 +81,7 @@ class Tail:
         #: When to read again, if this is not called before.
         self._due = inf
         self._is_called = False
-        #: Whether the next read turns the listeners, even if it finds nothing new.
+        #: Wake all listeners after the next read, even if it finds nothing.
         self._is_owed = False
         self._woken: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None

@@ -27,7 +27,7 @@ CALLS: Final = 50
 
 
 class Older(NamedTuple):
-    """Events for those behind: the topic, the events, and the number of the first one; that of the next if none."""
+    """Events for listeners that are behind; and the number of the first of them, or else of the next event."""
 
     state: State
     events: tuple[Event, ...]

@@ -8,6 +8,7 @@ from typing import Any, Final, final
 
 from ..arguments import require_seconds
 from ..bus import Bus, BusConnectError
+from ..bus.addresses import Password
 from ..bus.keys import DATA, MAX_MESSAGE, MalformedError, decode
 from ..bus.server import hear_data
 from ..bus.targets import DataTarget
@@ -83,6 +84,7 @@ class LogBus:
         shared: None: it makes its own.
         heartbeat, timeout: seconds, for a bus of its own.
         observers: of the log; a bus of its own has them, too.
+        password: of the log, for a bus of its own.
 
     Raises: TypeError, ValueError: an argument is invalid.
     """
@@ -96,6 +98,7 @@ class LogBus:
         heartbeat: float,
         timeout: float,
         observers: Iterable[Observer] = (),
+        password: Password | None = None,
     ) -> None:
         require_name(name)
         require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
@@ -106,7 +109,7 @@ class LogBus:
         #: One for all processes, whether they share a bus or not.
         self._channel: Final = f"aiopurgatory.{name}"
         options: dict[str, Any] = {"name": self._channel, "heartbeat": heartbeat, "timeout": timeout}
-        options["observers"] = observers
+        options |= {"observers": observers, "password": password}
         self._bus: Final[Bus] = shared or kind(address, [], **options)
         if shared is not None:
             hear_data(shared, self._channel)

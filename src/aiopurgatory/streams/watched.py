@@ -15,19 +15,19 @@ class WatchedStore(Store):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: Why the server could not be read, or written to, last; None: it could, or it is back since.
-        self._error: str | None = None
+        #: Why the last read or commit failed. Reads may succeed while commits fail, as on a full disk.
+        self._errors: dict[str, str] = {}
 
     @property
     def error(self) -> str | None:
-        """Why the server cannot be used: by the last read or write, or because commits are not heard of."""
-        return self._error or self._store.error
+        """Why the server cannot be used: the later failure of both, or because commits are not heard of."""
+        return next(reversed(self._errors.values()), None) or self._store.error
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
-        self._error = None
+        self._errors.clear()
 
         def back() -> None:
-            self._error = None
+            self._errors.clear()
             notify_all()
 
         await self._store.open(notify, back)
@@ -36,16 +36,17 @@ class WatchedStore(Store):
         await self._store.aclose()
 
     def read(self, topic: str, after: int, rows: int, size: int) -> Coroutine[Any, Any, Page]:
-        return self._watched(self._store.read(topic, after, rows, size))
+        return self._watched("read", self._store.read(topic, after, rows, size))
 
     def commit(self, topic: str, commit: Commit, keep: float) -> Coroutine[Any, Any, Page]:
-        return self._watched(self._store.commit(topic, commit, keep))
+        return self._watched("commit", self._store.commit(topic, commit, keep))
 
-    async def _watched(self, answer: Awaitable[Page]) -> Page:
+    async def _watched(self, what: str, answer: Awaitable[Page]) -> Page:
         try:
             page = await answer
         except StoreDownError as exc:
-            self._error = str(exc)
+            self._errors.pop(what, None)  # so that it comes last
+            self._errors[what] = str(exc)
             raise
-        self._error = None
+        self._errors.pop(what, None)
         return page

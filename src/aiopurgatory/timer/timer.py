@@ -138,7 +138,7 @@ class Timer:
             limit: how many tasks to cascade at most on the way, so that a caller can bound its turn (I8).
 
         Returns:
-            None if nothing is due or *limit* was reached; in the latter case next_expiration() <= *now*.
+            None if nothing is due, or *limit* was reached. At the limit, next_expiration() <= *now*.
         """
         while True:
             task = self._due.pop_first()

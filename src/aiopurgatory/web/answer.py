@@ -62,7 +62,10 @@ class RequestError(PurgatoryError):
 
 
 class ReplacedError(PurgatoryError):
-    """The same client has sent a newer poll or stream. On one connection, that waits for the older (tuwunel #386)."""
+    """A newer request of the same client replaced this one.
+
+    On one connection, the newer request waits for the older one (tuwunel #386).
+    """
 
 
 class UnreadBodyError(PurgatoryError):
@@ -92,7 +95,7 @@ REFUSALS: Final = (
     PurgatoryFullError,
     PurgatoryClosedError,
 )
-#: The status of those that are not 503.
+#: The status of refusals other than 503.
 _STATUS: Final = {RequestError: 400, NotFoundError: 404, ReplacedError: 409, GoneError: 410, UnreadBodyError: 413}
 
 

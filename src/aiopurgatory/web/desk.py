@@ -76,7 +76,7 @@ class Desk:
     """Parks clients in *purgatory*, refuses them, and counts both.
 
     Args:
-        polling: the object that observers are told of; None: they are not told.
+        polling: the object that observers get in opened() and closed(); None: those are not called.
         name: labels the statistics; None: the purgatory's.
         observers: are told, as are those of the purgatory.
         stop_signals: whether stop signals close it.

@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 from ..core.kit import core_of
 from ..errors import GoneError, NotFoundError
 from ..purgatory import Purgatory
-from ..streams import EventLog, StoreError
+from ..streams import Event, EventLog, StoreError
 from ..streams.log import position_in
 from ..streams.position import Position
 from ..streams.tail import SPREAD
-from .answer import NO_STORE, VARY, Answer, RawHeader, ReadFailedError, etag
+from .answer import NO_STORE, VARY, Answer, ReadFailedError, etag
 from .desk import Desk
 from .policy import Policy
 from .poll import LongPoll
@@ -63,7 +63,7 @@ class LogEvents(Content[Any]):
                 is_over = place.poll.expired  # by its deadline, or by expire_all()
             if found is None:
                 position.require_topic()
-                found = _nothing_new(position, 200 if tag is None else 304)
+                found = _listed(position, [], 200 if tag is None else 304)
             return found
         except StoreError as exc:
             raise _read_failed(self._log, exc) from exc
@@ -77,9 +77,7 @@ class LogEvents(Content[Any]):
         except (GoneError, NotFoundError) as exc:
             return self.desk.refusals.answer(exc)
         if events:
-            listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
-            body = json.dumps(listed, separators=(",", ":")).encode()
-            return Answer(200, body, [*_headers(position), _JSON], position.id or "")
+            return _listed(position, events)
         # Without an ETag: there is nothing to ask for any more.
         return Answer(204, b"", [NO_STORE, VARY], position.id or "") if position.is_over else None
 
@@ -196,12 +194,11 @@ def _only_tag(request: PollRequest[Any]) -> str | None:
     return tags[0] if len(tags) == 1 else None
 
 
-def _headers(position: Position) -> list[RawHeader]:
-    tag = [] if position.id is None else [etag(position.id)]
-    return [*tag, NO_STORE, VARY]
-
-
-def _nothing_new(position: Position, status: int) -> Answer:
+def _listed(position: Position, events: list[Event], status: int = 200) -> Answer:
+    """Answer with *events*, and with the last id as the ETag. Args: status: 304 leaves them out."""
+    headers = [NO_STORE, VARY] if position.id is None else [etag(position.id), NO_STORE, VARY]
     if status == 304:
-        return Answer(304, b"", _headers(position), position.id or "")
-    return Answer(200, b"[]", [*_headers(position), _JSON], position.id or "")
+        return Answer(304, b"", headers, position.id or "")
+    listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
+    body = json.dumps(listed, separators=(",", ":")).encode()
+    return Answer(200, body, [*headers, _JSON], position.id or "")

@@ -33,7 +33,7 @@ class Outages:
         """Await *read()*. Raises: ReadFailedError: it failed; an answer such as GoneError is no failure."""
         try:
             found = await read()
-        except (Exception, asyncio.CancelledError) as exc:  # a closed pool may raise the latter
+        except (Exception, asyncio.CancelledError) as exc:  # a closed pool may raise CancelledError
             is_wanted = not cancellations()  # otherwise no poll waits for it, and it fails since it ends
             if is_answer(exc) or (isinstance(exc, asyncio.CancelledError) and not is_wanted):
                 raise

@@ -111,7 +111,7 @@ class Fields(Protocol):
 
 
 #: Makes the answer of a protocol: its body, status and headers.
-Respond = Callable[[Answer], tuple[bytes, int, Mapping[str, str]]]
+Respond = Callable[[Answer], bytes | tuple[bytes, int, Mapping[str, str]]]
 
 
 class PollRequest(NamedTuple, Generic[K]):

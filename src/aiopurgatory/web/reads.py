@@ -33,7 +33,7 @@ class Call:
         self._polls: set[asyncio.Future[Any]] = set()
         #: None until it begins.
         self.task: asyncio.Task[Any] | None = None
-        #: It began, or will begin, after the check with this number; 0: after none.
+        #: The newest check that this call is known to follow; 0: none.
         self.check = 0
 
     def begin(self, done: Callable[[asyncio.Task[Any]], object]) -> None:
@@ -85,7 +85,7 @@ class Line:
     def __init__(self, kept: Kept[tuple[int, Any]], size: Callable[[Any], int]) -> None:
         #: Calls that have not begun.
         self.waiting: OrderedDict[tuple[Any, ...], Call] = OrderedDict()
-        #: The newest of those under way.
+        #: By arguments: the newest call that has begun and not ended.
         self._begun: dict[tuple[Any, ...], Call] = {}
         self.kept, self.size = kept, size
 

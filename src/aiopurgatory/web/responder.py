@@ -18,7 +18,7 @@ from .stream import EventStream
 
 
 class Content(ABC, Generic[K]):
-    """What clients poll, or follow as a stream. Args: desk: has their places, and counts them."""
+    """A resource that clients poll, or follow as a stream. Args: desk: has their places, and counts them."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk: Final = desk
@@ -115,9 +115,12 @@ def _wait(request: PollRequest[Any], policy: Policy) -> tuple[float, int | None]
 
 def _own_answer(respond: Respond, polled: Answer) -> Answer:
     """Return the answer that *respond* makes of *polled*, whose headers it keeps or replaces."""
-    body, status, headers = respond(polled)
+    made = respond(polled)
+    body, status, headers = made if isinstance(made, tuple) else (made, 200, {})
     if not isinstance(body, bytes):
-        raise TypeError(f"respond must return a body of bytes, a status and headers, got a body {body!r:.100}")
+        raise TypeError(
+            f"respond must return a body of bytes, or with it a status and headers, got a body {body!r:.100}"
+        )
     own = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
     raw_headers = [*[each for each in polled.raw_headers if each[0] not in own], *own.items()]
     return Answer(status, b"" if status in NO_BODY else body, raw_headers, polled.version)

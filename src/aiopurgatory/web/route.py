@@ -167,17 +167,17 @@ class LongPollRoute(Endpoint):
         served: a LongPolling, which answers the polls, or an EventLog or its LogPolling.
         policy: for an EventLog, the waits and limits; None (default): ``Policy()``.
         resource: the polled resource; default: the path's only parameter. A tuple of them for a poll of several.
-        since: the client's version; default: that of If-None-Match.
+        since: the client's version; default: the one in If-None-Match.
         wait: the client's wait, as seconds or as text like ``10s``; None: it asked for none. Default: the ``wait`` of
-            the query, or else that of Prefer.
+            the query, or else of Prefer.
         keys: the keys to watch; default: *resource* alone. For a log, these are in addition to the topic. One such as
             ``("user", 7)`` ends that user's polls: ``purgatory.cancel_for_key(("user", 7))``, or ``log.purgatory``.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that the poll's place counts against, as for ``LongPolling.answer()``; default: none.
         respond: makes the answer, whether or not there is something new: it gets an Answer, and returns body, status
-            and headers. At the deadline, that Answer has status 304 or 204, and the body that the source returns for a
-            client with the newest version. Its headers are sent, too, unless replaced. Default: that Answer as it is,
-            without the body of a deadline. Refusals are sent as they are.
+            and headers, or a body alone, whose status is 200. At the deadline, that Answer has status 304 or 204, and
+            the body that the source returns for a client with the newest version. Its headers are sent, too, unless
+            replaced. Default: that Answer as it is, without the body of a deadline. Refusals are sent as they are.
         methods: the methods to answer; default: GET. HEAD comes with GET. The body of other methods is read before,
             up to 1 MiB, for ``scope.form`` and ``scope.body``.
 

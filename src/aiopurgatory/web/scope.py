@@ -33,7 +33,7 @@ class RequestScope(dict[str, Any]):
     A missing ``query["index"]`` answers 400, while ``query.get("index")`` is None; the same for form and headers.
 
     Attributes:
-        body: of a POST or another method; at most 1 MiB. That of a GET is not read.
+        body: of a POST or another method, at most 1 MiB. The body of a GET is not read.
     """
 
     body: bytes = b""  # without an __init__(), it is made five times as fast: there is one for each poll

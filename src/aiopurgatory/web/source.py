@@ -77,7 +77,7 @@ class Source(Protocol[K_contra]):
 
 
 def is_async_source(source: Source[K]) -> bool:
-    """Return whether the methods of *source* are to be awaited.
+    """Return whether the methods of *source* have to be awaited.
 
     Raises: TypeError: it is a class, or lacks a method; or one method is an ``async def`` and the other is not.
     """

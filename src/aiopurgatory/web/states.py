@@ -143,7 +143,7 @@ class StateFeed(Generic[K]):
     def __init__(self, reader: Reader[K], resource: K, after: str | None) -> None:
         self._reader, self._resource = reader, resource
         self.version = after
-        #: The last result of version(). It may lag behind that of the last event.
+        #: The last result of version(). The last event may have a newer one.
         self._seen = ""
         self.is_awaited = reader.peek is None
         self.is_over = False
@@ -170,7 +170,7 @@ class StateFeed(Generic[K]):
         return events
 
     def close(self) -> None:
-        """Nothing is to be closed."""
+        """There is nothing to close."""
 
 
 def _has(known: tuple[str, ...], version: str) -> bool:

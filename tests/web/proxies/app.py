@@ -5,7 +5,7 @@ POST /polls/{topic}     a new version; with ?gone, no client can resume from an 
 GET /polls/{topic}/address  where the request came from; without X-Forwarded-For, which connection
 GET /events/{topic}     the same as a stream of events
 GET /statistics         of the purgatory, and how many polls were answered 503
-GET /page               has poll() as window.poll
+GET /page               has poll() and events() as window.poll and window.events
 GET /shown              follows the topic "shown" as the page says: the news in window.news, its id in window.client
 """
 
@@ -74,7 +74,8 @@ def starlette() -> Starlette:
         return Response("{}:{}".format(*request.client))
 
     async def page(request: Request) -> Response:
-        return HTMLResponse(PAGE.format('import { poll } from "/js/poll.js"; window.poll = poll;'))
+        loading = [f'import {{ {name} }} from "/js/{name}.js"; window.{name} = {name};' for name in ("events", "poll")]
+        return HTMLResponse(PAGE.format(" ".join(loading)))
 
     async def shown(request: Request) -> Response:
         show = "window.news = []; window.client = client; const show = (news) => window.news.push(news);"

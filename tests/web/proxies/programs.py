@@ -138,6 +138,10 @@ class Nginx(Proxy):
 class HAProxy(Proxy):
     program, language, listens = "haproxy", "haproxy", ("bind :80", "bind {}:{}")
 
+    def version(self) -> tuple[int, ...]:
+        said = subprocess.run([self.path, "-v"], capture_output=True, text=True, check=True).stdout
+        return tuple(map(int, said.split()[2].split("-")[0].split(".")))  # HAProxy version 2.6.12-1+deb12u4 ...
+
     def arguments(self, folder: Path) -> list[str]:
         return ["-db", "-f", str(folder / "config")]
 

@@ -114,6 +114,18 @@ def test_client_resumes_by_etag_and_starts_over_when_it_is_gone(either: Browser,
         either.served.ask(f"POST /polls/{topic}{path}")
 
 
+def test_stream_is_resumed_by_its_last_id(either: Browser, topic: str) -> None:
+    either.served.ask(f"POST /polls/{topic}")
+    either.run(
+        "window.news = []; const [url] = arguments; window.controller = new AbortController();"
+        "(async () => { for await (const { id, data } of events(url, { after: '0', signal: controller.signal }))"
+        " news.push([id, JSON.parse(data)[1]]); })()",
+        f"{either.app}/events/{topic}",
+    )
+    either.until("window.news", [["1", "0"]])
+    either.run("controller.abort()")
+
+
 def test_client_whose_wait_is_over_asks_again(either: Browser, topic: str) -> None:
     with ends(either.served, expired=1, cancelled=1):
         either.start(f"{either.app}/polls/{topic}", wait=1)

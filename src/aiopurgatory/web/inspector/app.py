@@ -123,7 +123,8 @@ class Inspector:
         names = [view.purgatory.name for view in views]
         self._views = Views(views, {"purgatories": names, "hashed": not show_keys}, polls)
         polling = LongPolling(polls, self._views, policy=POLICY)
-        state = LongPollRoute(polling, resource=self._number, since=_cursor)
+        # The page sends its cursor as If-None-Match. Scripts may pass it in the query.
+        state = LongPollRoute(polling, resource=self._number, since=lambda scope: scope.query.get("after"))
         self._line: _Line | None = None
         self._app = Starlette(
             routes=[
@@ -169,11 +170,6 @@ class Inspector:
         if self._views[int(number)].is_elsewhere():
             raise HTTPException(409, "this purgatory belongs to another event loop than the page")
         return int(number)
-
-
-def _cursor(scope: Scope) -> str | None:
-    """The cursor of the last answer, for scripts; the page sends it as If-None-Match."""
-    return HTTPConnection(scope).query_params.get("after")
 
 
 def _with_headers(send: Send) -> Send:

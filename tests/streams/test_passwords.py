@@ -1,0 +1,151 @@
+"""The password of a server changes while buses and logs use it, on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from private_servers import Postgres, Redis, Server
+from redis.asyncio import Redis as Client
+
+from aiopurgatory.bus import BusConnectError
+from aiopurgatory.bus.postgres import PostgresBus
+from aiopurgatory.bus.redis import RedisBus
+from aiopurgatory.streams import StoreDownError
+from aiopurgatory.streams.postgres import PostgresLog, tables_sql
+from aiopurgatory.streams.redis import RedisLog
+
+from .conftest import started
+from .test_refusals import _until
+
+TIMES: dict[str, Any] = {"heartbeat": 0.2, "timeout": 0.5}
+
+
+class Secrets:
+    """The password of one server."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.is_postgres = isinstance(server, Postgres)
+        self.bus: Any = PostgresBus if self.is_postgres else RedisBus
+        self.log: Any = PostgresLog if self.is_postgres else RedisLog
+        self.current = "secret"
+        #: Without a password.
+        self.url = server.url().replace("bus:secret@", "bus@")
+        self.asked = 0
+
+    def plain(self) -> str:
+        self.asked += 1
+        return self.current
+
+    async def awaited(self) -> str:
+        await asyncio.sleep(0)
+        return self.plain()
+
+    async def change(self) -> None:
+        """Change the password, and end all connections: new ones need the new one."""
+        former, self.current = self.current, f"{self.current}-new"
+        if self.is_postgres:
+            connection = await asyncpg.connect(self.url, password=former)
+            await connection.execute(f"ALTER ROLE bus PASSWORD '{self.current}'")
+            others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            await connection.execute(f"{others} AND usename = 'bus'")
+            await connection.close()
+        else:
+            client: Any = Client(port=self.server.port, password="default-secret")
+            async with client:
+                await client.execute_command("ACL", "SETUSER", "bus", "resetpass", f">{self.current}")
+                await client.execute_command("CLIENT", "KILL", "USER", "bus")
+
+
+@pytest.fixture(params=[Redis, Postgres], ids=["redis", "postgres"])
+def secrets(request: pytest.FixtureRequest) -> Iterator[Secrets]:
+    for server in started(request.param):
+        yield Secrets(server)
+
+
+@asynccontextmanager
+async def tables(secrets: Secrets) -> AsyncIterator[None]:
+    if secrets.is_postgres:
+        connection = await asyncpg.connect(secrets.url, password=secrets.current)
+        await connection.execute(tables_sql())
+        await connection.close()
+    yield
+
+
+async def test_bus_asks_for_the_password_of_each_connection(secrets: Secrets) -> None:
+    fixed = secrets.bus(secrets.server.url(), [], name="aiopurgatory.fixed", **TIMES)
+    async with secrets.bus(secrets.url, [], password=secrets.plain, **TIMES) as bus, fixed:
+        assert secrets.asked == 2
+        await secrets.change()
+        await _until(lambda: bus.statistics().gaps == 1 and bus.statistics().connected)
+        await _until(lambda: fixed.statistics().gaps == 1)
+        assert not fixed.statistics().connected  # the control
+
+
+async def test_log_asks_for_the_password_of_each_connection(secrets: Secrets) -> None:
+    async with tables(secrets), secrets.log(secrets.url, password=secrets.awaited, **TIMES) as log:
+        async with log.run("x") as run:
+            listening = log.follow("x")
+            await run.append("before")
+            assert (await anext(listening)).data == "before"
+            await secrets.change()
+            await run.append("after")
+        async with asyncio.timeout(5.0):
+            assert [event.data async for event in listening] == ["after", "done"]
+        await _until(lambda: log.statistics().error is None)
+
+
+async def test_password_that_is_not_to_be_had_is_an_outage(secrets: Secrets) -> None:
+    def refuse() -> str:
+        raise LookupError("the vault says: s3cr3t")
+
+    found: list[Callable[[], str | Awaitable[str]]] = [secrets.plain]
+    async with tables(secrets), secrets.log(secrets.url, password=lambda: found[0](), **TIMES) as log:
+        await log.append("x", "before")
+        found[0] = refuse
+        await secrets.change()
+        appending = asyncio.create_task(log.append("x", "after"))
+        await _until(lambda: "the function password= has raised a LookupError" in str(log.statistics().error))
+        assert "s3cr3t" not in str(log.statistics().error)
+        found[0] = secrets.plain
+        assert await appending
+
+
+async def test_start_without_a_password_says_why(secrets: Secrets) -> None:
+    def refuse() -> str:
+        raise LookupError
+
+    why = r"cannot use (Redis|PostgreSQL) at 127.0.0.1:\d+\S*: the function password= has raised a LookupError$"
+    with pytest.raises(BusConnectError, match=why):
+        await secrets.bus(secrets.url, [], password=refuse, **TIMES).start()
+    with pytest.raises(StoreDownError, match=why):
+        await secrets.log(secrets.url, password=refuse, **TIMES).start()
+
+
+@pytest.mark.parametrize("secrets", [Postgres], indirect=True)
+async def test_password_file_is_read_for_each_connection(secrets: Secrets, tmp_path: Path) -> None:
+    file = tmp_path / "passfile"
+    file.touch(0o600)
+    file.write_text("*:*:*:*:secret\n")
+    dsn = f"{secrets.url}&passfile={file}"
+    async with tables(secrets), PostgresLog(dsn, **TIMES) as log, PostgresBus(dsn, [], **TIMES) as bus:
+        await log.append("x", "before")
+        file.write_text("*:*:*:*:secret-new\n")
+        await secrets.change()
+        assert await log.append("x", "after")
+        await _until(lambda: bus.statistics().gaps == 1 and bus.statistics().connected)
+    assert os.stat(file).st_mode & 0o077 == 0  # otherwise asyncpg ignores it
+
+
+@pytest.mark.parametrize("kind", [RedisBus, RedisLog, PostgresBus, PostgresLog])
+def test_password_that_is_no_function_is_refused(kind: Any) -> None:
+    scheme = "redis" if "Redis" in kind.__name__ else "postgresql"
+    with pytest.raises(TypeError, match="password must be a function"):
+        kind(f"{scheme}://localhost", password="secret")
