@@ -25,7 +25,7 @@ def tame_collector() -> None:
     them all, and stop the process for up to 200 ms.
     """
     gc.freeze()
-    gc.set_threshold(100_000, 10, 10)
+    gc.set_threshold(50_000, 20, 100)
 
 
 class Answer(NamedTuple):
