@@ -1,6 +1,6 @@
 """A process whose waits end one by one: python -m bus.limited URL FILE. They wait until FILE is there.
 
-For each line on stdin, it prints how many have ended.
+For each line on stdin, it prints how many have ended, and how many gaps its bus had: a gap may end all of them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def waits_of(purgatory: Purgatory, file: Path) -> list[asyncio.Task[bool]]:
 
 
 async def main(url: str, file: Path) -> None:
-    async with Purgatory() as purgatory, bus_on(url, [purgatory]):
+    async with Purgatory() as purgatory, bus_on(url, [purgatory]) as bus:
         waits = waits_of(purgatory, file)
         while await asyncio.to_thread(sys.stdin.readline):
-            print(sum(wait.done() for wait in waits), flush=True)
+            print(sum(wait.done() for wait in waits), bus.statistics().gaps, flush=True)
         for wait in waits:
             wait.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
