@@ -23,7 +23,7 @@ from aiopurgatory.pipeline.page.figures import Axis, axis_of, count, share
 from aiopurgatory.pipeline.page.page import Found, latest, page, read, reasons, steps, write_page
 from aiopurgatory.pipeline.page.promises import Limits
 from aiopurgatory.pipeline.tables import REPORT
-from aiopurgatory.replay.settings import Setting
+from aiopurgatory.replay.target import Setting
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

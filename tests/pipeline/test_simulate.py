@@ -16,7 +16,7 @@ from aiopurgatory.pipeline.failures import explain
 from aiopurgatory.pipeline.generate import SCHEMA, trace
 from aiopurgatory.pipeline.model import MANY
 from aiopurgatory.pipeline.simulate import grid, measures, replays
-from aiopurgatory.replay.settings import Setting
+from aiopurgatory.replay.target import Setting
 
 SETTINGS = grid([1.0, 10.0], [20, 64], [0, 100])
 GOOD: dict[str, Any] = {"arrival_us": 0, "keys": [1, 2], "completion_us": None, "timeout_us": 0}

@@ -17,8 +17,7 @@ from aiopurgatory.core.observer import Observer
 from aiopurgatory.core.outcome import Outcome
 from aiopurgatory.pipeline.model import FEW, MANY, Workload
 from aiopurgatory.replay.replay import Replay, replay
-from aiopurgatory.replay.settings import Setting
-from aiopurgatory.replay.target import VirtualClock
+from aiopurgatory.replay.target import Setting, VirtualClock
 from aiopurgatory.testing import ManualClock, check_invariants
 
 #: From here on, the sums of advance() put no float of seconds off its microsecond.

@@ -12,7 +12,7 @@ import pytest
 from private_servers import Postgres, Redis, Server
 
 from aiopurgatory.streams import EventLog, MemoryLog
-from aiopurgatory.testing.settling import settle
+from aiopurgatory.testing.clock import settle
 
 S = TypeVar("S", bound=Server)
 

@@ -13,7 +13,7 @@ import pytest
 from aiopurgatory.streams import Event, EventLog, MemoryLog
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.streams.window import EVENT_SIZE, Window, Windows
-from aiopurgatory.testing.settling import settle
+from aiopurgatory.testing.clock import settle
 
 CROWD = 10_000
 TOPICS = 5_000

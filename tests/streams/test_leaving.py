@@ -16,7 +16,7 @@ import pytest
 from aiopurgatory import GoneError, NotFoundError, PurgatoryClosedError
 from aiopurgatory.streams import Event, EventLog, Follow, MemoryLog
 from aiopurgatory.testing import check_invariants
-from aiopurgatory.testing.settling import settle
+from aiopurgatory.testing.clock import settle
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
 with suppress(ImportError):

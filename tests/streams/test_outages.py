@@ -16,7 +16,7 @@ from aiopurgatory.streams import EndedError, EventLog, Run, StoreDownError, Stor
 from aiopurgatory.streams.run import PARTING
 from aiopurgatory.streams.store import Commit, Page
 from aiopurgatory.streams.tail import PAUSES as READ_PAUSES
-from aiopurgatory.testing.settling import settle
+from aiopurgatory.testing.clock import settle
 
 from .simulated import SimulatedServer, SimulatedStore
 from .virtual import play

@@ -90,6 +90,7 @@ class Loop:
         self._ident = get_ident()
         self._current_loop = current_loop
         self._by_ident = by_ident
+        #: asyncio's own loops note their thread. That is quicker than is_running(), a function in Python.
         self._notes_thread = by_ident and hasattr(running, "_thread_id")
         self.current_task = current_task
 
@@ -123,6 +124,9 @@ class Loop:
 
     def is_foreign_thread(self) -> bool:
         """Does the loop run in another thread than the caller's?"""
+        if self._notes_thread:
+            thread: int | None = self.running._thread_id
+            return thread is not None and thread != self._get_ident()
         if self._by_ident and self._get_ident() == self._ident:
             return False
         return self._is_running() and not self.is_here()

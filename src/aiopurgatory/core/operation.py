@@ -97,6 +97,8 @@ class Operation(Entry):
     The prefix of the private names keeps them apart from names in users' subclasses.
     """
 
+    __slots__ = ()
+
     # The fields have their defaults before ``__init__``: a constructor need not call this one.
     _op_state: u8 = PENDING
     _op_ready: bool = False  # the result is known; not yet while on_complete runs

@@ -5,7 +5,7 @@ from .all import DelayedAll
 from .barrier import JoinBarrier
 from .feed import Feed, Readable, SourceError, fetch
 from .heartbeats import Heartbeats
-from .members import Generation, GroupFullError, JoinError
+from .joins import Generation, GroupFullError, JoinError
 from .replication import Replicas, produce
 from .thresholds import Thresholds
 

@@ -12,8 +12,7 @@ from ..arguments import Items, described, require_int, require_items, require_me
 from ..core.kit import Outcome, core_of
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
-from .joins import DelayedJoin, Group, InitialDelayedJoin, MemberJoin
-from .members import Generation, GroupFullError, JoinError, Members
+from .joins import DelayedJoin, Generation, Group, GroupFullError, InitialDelayedJoin, JoinError, MemberJoin, Members
 
 M = TypeVar("M", bound=Hashable)
 

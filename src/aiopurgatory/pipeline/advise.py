@@ -18,7 +18,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
-from aiopurgatory.replay.settings import Setting
+from aiopurgatory.replay.target import Setting
 
 from .attempts import ADVICE, documents, write
 from .model import Workload

@@ -24,7 +24,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 import aiopurgatory
-from aiopurgatory.replay.settings import Setting
+from aiopurgatory.replay.target import Setting
 
 from . import advise, generate, simulate
 from .attempts import ADVICE, MODEL, PAGE, alone, documents, newest, write

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.replay import replay
-from aiopurgatory.replay.settings import Setting
+from aiopurgatory.replay.target import Setting
 
 from .generate import SCHEMA as TRACE
 

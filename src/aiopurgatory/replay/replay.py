@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from aiopurgatory.core.kit import RANGE, AwaitableOperation
 
-from .settings import Setting
-from .target import ReplayTarget, VirtualClock
+from .target import ReplayTarget, Setting, VirtualClock
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

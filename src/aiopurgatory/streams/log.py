@@ -22,9 +22,8 @@ from .follow import Follow
 from .position import Position
 from .rules import state_of
 from .run import Run, Runs
-from .store import NEWEST, Commit, Store, asked
+from .store import NEWEST, Commit, Store, WatchedStore, asked
 from .tails import Tails
-from .watched import WatchedStore
 from .writer import Writer
 from .writes import Appending, Keep
 

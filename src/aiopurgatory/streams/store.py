@@ -1,11 +1,11 @@
-"""The protocol of stores, each of which keeps a log on one kind of server."""
+"""The protocol of stores, each of which keeps a log on one kind of server; and one that remembers its failures."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, final
 
 from ..clock import cancellations
 from ..errors import PurgatoryError
@@ -141,3 +141,46 @@ async def asked(answer: Awaitable[Page]) -> Page:
         raise StoreDownError("the store has cancelled its answer") from exc  # as a closed pool of connections may do
     except Exception as exc:
         raise StoreError(f"the store has failed: {type(exc).__name__}: {exc}") from exc
+
+
+@final
+class WatchedStore(Store):
+    """Passes everything on to *store*."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        #: Why the last read or commit failed. Reads may succeed while commits fail, as on a full disk.
+        self._errors: dict[str, str] = {}
+
+    @property
+    def error(self) -> str | None:
+        """Why the server cannot be used: the later failure of both, or because commits are not heard of."""
+        return next(reversed(self._errors.values()), None) or self._store.error
+
+    async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
+        self._errors.clear()
+
+        def back() -> None:
+            self._errors.clear()
+            notify_all()
+
+        await self._store.open(notify, back)
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
+
+    def read(self, topic: str, after: int, rows: int, size: int) -> Coroutine[Any, Any, Page]:
+        return self._watched("read", self._store.read(topic, after, rows, size))
+
+    def commit(self, topic: str, commit: Commit, keep: float) -> Coroutine[Any, Any, Page]:
+        return self._watched("commit", self._store.commit(topic, commit, keep))
+
+    async def _watched(self, what: str, answer: Awaitable[Page]) -> Page:
+        try:
+            page = await answer
+        except StoreDownError as exc:
+            self._errors.pop(what, None)  # so that it comes last
+            self._errors[what] = str(exc)
+            raise
+        self._errors.pop(what, None)
+        return page

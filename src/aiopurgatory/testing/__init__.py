@@ -4,9 +4,8 @@ The pytest plugin ``pytest_aiopurgatory`` offers fixtures for the clock and the 
 """
 
 from .bus import MemoryBus, MemoryServer
-from .clock import ManualClock
+from .clock import ManualClock, until_pending
 from .leftovers import check_invariants
-from .settling import until_pending
 
 __all__ = [
     "ManualClock",

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.kit import core_of
 from ..purgatory import Purgatory
-from .settling import settle
+from .clock import settle
 
 #: A message names at most so many operations or tasks.
 _NAMED = 5

@@ -20,6 +20,9 @@ class Entry:
     Its fields have their defaults before ``__init__``, so that the constructor of a subclass need not call this one.
     """
 
+    # For the interpreted form. No weak references: a subclass may have a slot for them.
+    __slots__ = ("__dict__",)
+
     _ring_deadline: int = 0
     # None while in no timer: self-links would be cycles, which keep an ended task alive until the next gc pass.
     _ring_prev: Entry | None = None

@@ -5,13 +5,13 @@ The module ``aiohttp`` supports aiohttp apps; ``inspector`` is the live page of 
 
 from .answer import Answer
 from .answering import LogPolling
+from .asgi import RequestScope
 from .connected import DisconnectedError, while_connected
 from .delivery import EventAnswer
 from .events import EventRoute
 from .policy import Policy
 from .polling import LongPolling, LongPollStatistics
 from .route import LongPollRoute
-from .scope import RequestScope
 from .signals import close_on_stop
 from .source import Source
 

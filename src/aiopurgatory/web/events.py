@@ -7,11 +7,10 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from .answer import Answer
-from .asgi import Message, Receive, Scope, Send, deliver
+from .asgi import Message, Receive, RequestScope, Scope, Send, deliver
 from .delivery import Delivery
 from .prefer import PollRequest
 from .route import Endpoint, header, joined, send_answer
-from .scope import RequestScope
 
 _BODY: Final = "http.response.body"
 

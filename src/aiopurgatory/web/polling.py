@@ -14,7 +14,7 @@ from .answering import Answering
 from .desk import Desk
 from .policy import Policy
 from .prefer import K
-from .reader import Reader
+from .reads import Reader
 from .source import Source
 from .states import States
 

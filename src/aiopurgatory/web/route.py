@@ -14,12 +14,11 @@ from ..arguments import Items, require, require_function, require_items, require
 from ..errors import PurgatoryClosedError
 from .answer import NO_BODY, REFUSALS, Answer, RequestError
 from .answering import Answering, events_of
-from .asgi import Receive, Scope, Send, deliver
+from .asgi import Receive, RequestScope, Scope, Send, deliver, read_body
 from .policy import Policy
 from .polling import LongPolling
 from .prefer import MAX_FIELD, PollRequest, Respond
 from .responder import Content, answer_poll
-from .scope import RequestScope, read_body
 
 if TYPE_CHECKING:
     from ..streams import EventLog

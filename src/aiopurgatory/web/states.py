@@ -11,8 +11,7 @@ from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyEr
 from .desk import Desk
 from .poll import LongPoll
 from .prefer import ANY, K, PollRequest
-from .reader import Reader
-from .reads import Asked
+from .reads import Asked, Reader
 from .responder import Content, Place
 from .stream import EventStream, event, gone
 
