@@ -79,12 +79,6 @@ class Results:
         ]
         return [above / below for above, below in both if above is not None and below]
 
-    def sustained(self, **labels: object) -> float:
-        """Return the highest rate that was sustained in most rounds; 0: none was."""
-        found = self.where(table="requests", **labels)
-        kept = [rate for rate in found.each("rate") if rate and found.where(rate=rate).mostly_sustained()]
-        return max(kept, default=0)
-
     def mostly_sustained(self) -> bool:
         return sum(map(is_sustained, self.lines)) * 2 > len(self.lines)
 
