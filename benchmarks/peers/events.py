@@ -1,4 +1,9 @@
-"""Let requests wait on an asyncio.Event: one per key, or one for each key of a request as in Ray Serve."""
+"""Let requests wait on an asyncio.Event: one per key, or one for each key of a request as in Ray Serve.
+
+Do its own mistakes decide the result? An Event wakes all waiters of its key, though one may be meant: that is the shape
+itself. On Python 3.11, wait_for() makes a task for each wait: 1.5 us more than ``asyncio.timeout()``. It is used
+because most users write it so. futures.py shows the other way.
+"""
 
 from __future__ import annotations
 

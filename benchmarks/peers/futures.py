@@ -1,4 +1,8 @@
-"""Keep a Future per request in a dict of sets, and asyncio.timeout() around it, as asyncio users do."""
+"""Keep a Future per request in a dict of sets, and asyncio.timeout() around it, as asyncio users do.
+
+Do its own mistakes decide the result? None is known: a future a request, a set entry a key, and the cheapest timeout of
+asyncio. The task of each request belongs to any server that awaits.
+"""
 
 from __future__ import annotations
 

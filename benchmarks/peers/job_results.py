@@ -2,6 +2,9 @@
 
 PACKAGE is arq or taskiq. WAIT is theirs, which polls, or ours: that of examples/servers. Another process is the worker
 (``python job_results.py PACKAGE worker URL``): each job sleeps for 1 to 3 s, and returns when it ended.
+
+Do our own mistakes decide the result? Their waits are their own code, at their default intervals of polling. A longer
+interval takes less CPU, and is later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adapt Kafka's old purgatory, with the same operation as ours, and compiled if ours is."""
+"""Adapt Kafka's old purgatory, with the same operation as ours, and compiled if ours is. See old_purgatory.py."""
 
 from __future__ import annotations
 
