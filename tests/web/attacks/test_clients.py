@@ -140,7 +140,7 @@ def test_other_methods_of_a_stream_keep_no_place(server: str) -> None:
         for method in ("HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
             with socket.create_connection(served.address, timeout=20) as client:
                 client.sendall(request("/events/n", "Connection: close", "Content-Length: 0", method=method))
-                assert client.recv(65_536).split()[1] == b"405"
+                assert client.recv(65_536).split()[1] == (b"200" if method == "HEAD" else b"405")
         seconds_until_free(served)
 
 
