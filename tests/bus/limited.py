@@ -16,14 +16,17 @@ from .servers import bus_on
 WAITS = 9
 
 
-def waits_of(purgatory: Purgatory, file: Path) -> list[asyncio.Task[bool]]:
+async def waits_of(purgatory: Purgatory, file: Path) -> list[asyncio.Task[bool]]:
     wait = purgatory.wait_for
-    return [asyncio.create_task(wait(file.exists, ["jobs"], timeout=None)) for _ in range(WAITS)]
+    waits = [asyncio.create_task(wait(file.exists, ["jobs"], timeout=None)) for _ in range(WAITS)]
+    while purgatory.num_delayed < WAITS:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    return waits
 
 
 async def main(url: str, file: Path) -> None:
     async with Purgatory() as purgatory, bus_on(url, [purgatory]) as bus:
-        waits = waits_of(purgatory, file)
+        waits = await waits_of(purgatory, file)
         while await asyncio.to_thread(sys.stdin.readline):
             print(sum(wait.done() for wait in waits), bus.statistics().gaps, flush=True)
         for wait in waits:

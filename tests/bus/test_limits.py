@@ -40,7 +40,7 @@ async def test_publish_limit_wakes_so_many_in_each_of_two_processes(server: Serv
 
     try:
         async with Purgatory() as purgatory, bus_on(server.url(), [purgatory]) as bus:
-            waits = waits_of(purgatory, file)
+            waits = await waits_of(purgatory, file)
             assert (await ended())[0] == 0
             file.touch()
             for limit in (1, 2, 1):
