@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Final, TypeVar, cast
 from urllib.parse import urlsplit
@@ -33,7 +34,8 @@ from .failures import plain_errors
 R = TypeVar("R")
 
 #: Spark's settings in every session on any engine, and those with a local master.
-SQL, _HERE = tomllib.loads((Path(__file__).parent / "session.toml").read_text(encoding="utf-8")).values()
+#: Read as a resource: spark-submit may give the package in a zip file.
+SQL, _HERE = tomllib.loads(files("aiopurgatory.pipeline").joinpath("session.toml").read_text("utf-8")).values()
 #: Seconds to wait for a connection to a master.
 _PATIENCE: Final = 5.0
 _CONNECT_PORT: Final = 15002
