@@ -1,6 +1,6 @@
 """A process whose waits end one by one: python -m bus.limited URL FILE. They wait until FILE is there.
 
-For each line on stdin, it prints how many have ended, and how many gaps its bus had: a gap may end all of them.
+For each line on stdin, it prints how many have ended.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ async def waits_of(purgatory: Purgatory, file: Path) -> list[asyncio.Task[bool]]
 
 
 async def main(url: str, file: Path) -> None:
-    async with Purgatory() as purgatory, bus_on(url, [purgatory]) as bus:
+    async with Purgatory() as purgatory, bus_on(url, [purgatory]):
         waits = await waits_of(purgatory, file)
         while await asyncio.to_thread(sys.stdin.readline):
-            print(sum(wait.done() for wait in waits), bus.statistics().gaps, flush=True)
+            print(sum(wait.done() for wait in waits), flush=True)
         for wait in waits:
             wait.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
