@@ -11,8 +11,7 @@ import pytest
 from aiopurgatory import DelayedOperation, Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Boom, Op, fate, turns
-from .ready import ended, watch_ready
+from .parts import Boom, Op, awaited, ended, fate, taken, turns, watch_ready
 
 # notify_all()
 
@@ -103,8 +102,7 @@ async def test_call_for_a_key_ends_all_everywhere_in_order(clock: ManualClock, n
         ops = [purgatory.watch(Op(1.0), ["key", number]) for number in range(4)]
         other = purgatory.watch(Op(1.0), [1])
         ops.pop(2).cancel()
-        tasks = [asyncio.create_task(fate(op)) for op in ops]
-        await turns(1)
+        tasks = [await awaited(op) for op in ops]
         assert call(purgatory, "key") == ops
         check_invariants(purgatory)
         assert (purgatory.waiting("key"), purgatory.waiting("1"), purgatory.num_delayed) == ([], [], 1)
@@ -135,8 +133,7 @@ async def test_fail_for_key_unawaited_are_reported_each_once(
     assert len(purgatory.fail_for_key("key", exc)) == 3
     assert reports == []
     await turns(5)
-    assert reports == [exc] * 3
-    reports.clear()
+    assert taken(reports) == [exc] * 3
 
 
 async def test_fail_for_key_called_again_by_a_callback(purgatory: Purgatory) -> None:
