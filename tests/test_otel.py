@@ -153,25 +153,6 @@ async def test_every_kind_of_wait_has_its_parent(traced: Traced, clock: ManualCl
     assert ("lateness_seconds" in found) == (end is Outcome.EXPIRED)
 
 
-async def test_wait_completed_by_a_read_has_its_parent(traced: Traced) -> None:
-    handlers, rows = Handlers(traced.tracer), list[int]()
-
-    async def read() -> list[int]:
-        await asyncio.sleep(0)
-        return rows
-
-    work = traced.purgatory.wait_for(read, ["key"], timeout=5.0)
-    task = asyncio.create_task(handlers.handle("GET /", work))
-    await until_pending(traced.purgatory, 1)
-    for _ in range(10):
-        await asyncio.sleep(0)
-    rows.append(1)
-    traced.purgatory.check_and_complete("key")
-    await task
-    span = traced.the_wait()
-    assert (parent_of(span), attributes_of(span)["outcome"]) == (handlers.ids["GET /"], "completed")
-
-
 async def test_missed_trigger_is_an_attribute(traced: Traced, clock: ManualClock) -> None:
     op = Wait(5.0)
     task = asyncio.create_task(Handlers(traced.tracer).handle("GET /", traced.purgatory.watch(op, ["key"])))
