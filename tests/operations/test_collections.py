@@ -13,7 +13,6 @@ import pytest
 
 from aiopurgatory import DeadlineError, Purgatory, PurgatoryClosedError, operations
 from aiopurgatory.operations import (
-    DelayedAll,
     Feed,
     Heartbeats,
     JoinBarrier,
@@ -68,19 +67,14 @@ async def test_repr_begins_with_name_and_key(purgatory: Purgatory, name: str) ->
 async def test_len_is_how_many_wait(purgatory: Purgatory, name: str) -> None:
     each = MAKERS[name](purgatory)
     assert len(each) == 0
-    task = asyncio.create_task(BEGIN[name](each))
+    task = asyncio.ensure_future(BEGIN[name](each))
     await asyncio.sleep(0)
     assert len(each) == 1
     task.cancel()
     assert len(each) == 0
 
 
-async def all_of(purgatory: Purgatory) -> object:
-    return await purgatory.watch(DelayedAll({"a": lambda: None, "b": lambda: None}, 30.0, default=0), ["a", "b"])
-
-
 WAITS: dict[str, Callable[[Purgatory], Any]] = {
-    "all": all_of,
     "fetch": lambda purgatory: fetch(purgatory, {"a": (Nothing(), 0), "b": (Nothing(), 0)}, timeout=30.0),
     "Feed.fetch": lambda purgatory: Feed(purgatory, "key", Nothing()).fetch(0, timeout=30.0),
     "acked": lambda purgatory: Replicas(purgatory, "key", ["leader", "follower"]).acked(1, timeout=30.0),
@@ -94,7 +88,7 @@ WAITS: dict[str, Callable[[Purgatory], Any]] = {
 @pytest.mark.parametrize("name", WAITS)
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_wait_cancelled_or_closed_leaves_nothing(purgatory: Purgatory, name: str, is_closed: bool) -> None:
-    task = asyncio.create_task(WAITS[name](purgatory))
+    task = asyncio.ensure_future(WAITS[name](purgatory))
     await asyncio.sleep(0)
     assert purgatory.num_delayed == 1
     purgatory.close() if is_closed else task.cancel()
@@ -118,12 +112,8 @@ def fetching(*args: Any, **options: Any) -> Callable[[Any], Any]:
     return lambda purgatory: any_.Feed(purgatory, "key", Nothing()).fetch(0, *args, **options)
 
 
-def reaching(offset: Any = 5, **options: Any) -> Callable[[Any], Any]:
-    return lambda purgatory: any_.Thresholds(purgatory, "log").reached(offset, **options)
-
-
-def watching(offset: Any, *args: Any, **options: Any) -> Callable[[Any], Any]:
-    return lambda purgatory: any_.Thresholds(purgatory, "log").watch(offset, *args, **options)
+def reaching(offset: Any, *args: Any, **options: Any) -> Callable[[Any], Any]:
+    return lambda purgatory: any_.Thresholds(purgatory, "log").reached(offset, *args, **options)
 
 
 def failing(exc: Any) -> Callable[[Any], Any]:
@@ -154,10 +144,6 @@ def setting(rebalance_timeout: Any) -> Callable[[Any], Any]:
     return lambda purgatory: setattr(grouping()(purgatory), "rebalance_timeout", rebalance_timeout)
 
 
-def all_in(conditions: Any) -> Callable[[Any], Any]:
-    return lambda purgatory: any_.DelayedAll(conditions, 1.0, default=None)
-
-
 async def later(member: str = "") -> bool:
     return True
 
@@ -172,14 +158,13 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (fetching(), "TypeError: .*timeout"),
     (fetching(30), "TypeError: .*positional"),
     (lambda purgatory: any_.Feed(purgatory, [], Nothing()), "TypeError: unhashable"),
-    (lambda purgatory: any_.Feed(purgatory, "key", Nothing()).follow("0"), "TypeError: offset must be an int, got '0'"),
     (lambda purgatory: any_.fetch(purgatory, {}, timeout=1.0), "ValueError: positions must name at least one source"),
-    (reaching(timeout=nan), f"ValueError: timeout {SECONDS} or None, got nan"),
-    (watching(5, timeout="5"), f"TypeError: timeout {SECONDS} or None, got '5'"),
-    (watching(5, timeout=[]), f"TypeError: timeout {SECONDS} or None, got "),
-    (reaching(), "TypeError: .*timeout"),
-    (watching(5, 1.0), "TypeError: .*positional"),
-    *((watching(bad, timeout=None), "TypeError: offset must be an int") for bad in (1.5, nan, "7", None, True)),
+    (reaching(5, timeout=nan), f"ValueError: timeout {SECONDS} or None, got nan"),
+    (reaching(5, timeout="5"), f"TypeError: timeout {SECONDS} or None, got '5'"),
+    (reaching(5, timeout=[]), f"TypeError: timeout {SECONDS} or None, got "),
+    (reaching(5), "TypeError: .*timeout"),
+    (reaching(5, 1.0), "TypeError: .*positional"),
+    *((reaching(bad, timeout=None), "TypeError: offset must be an int") for bad in (1.5, nan, "7", None, True)),
     (lambda purgatory: any_.Thresholds(purgatory, "log").advance(1.5), "TypeError: value must be an int"),
     (lambda purgatory: any_.Thresholds(purgatory, "log", start=True), "TypeError: start must be an int"),
     (lambda purgatory: any_.Thresholds(purgatory, []), "TypeError: unhashable"),
@@ -220,10 +205,6 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda purgatory: any_.JoinBarrier(purgatory, [], rebalance_timeout=1.0), "TypeError: unhashable"),
     (lambda purgatory: grouping()(purgatory).join([]), "TypeError: unhashable"),
     (lambda purgatory: grouping(max_members=1)(purgatory).expect([]), "TypeError: unhashable"),
-    (all_in({}), "ValueError: conditions must name at least one key, got none"),
-    (all_in([("a", int)]), r"TypeError: conditions must be a mapping, got \[\('a', <class 'int'>\)\]"),
-    (all_in({"a": 7}), r"TypeError: conditions\['a'\] must be a function, got 7"),
-    (all_in({"a": later}), r"TypeError: conditions\['a'\] must be a plain function, not async def"),
 ]
 
 
@@ -250,7 +231,7 @@ class Unshowable:
 
 
 async def test_reached_at_the_deadline_raises_deadline_error(purgatory: Purgatory, clock: ManualClock) -> None:
-    task = await begun(Thresholds(purgatory, Unshowable()).reached(5, timeout=1.0))
+    task = Thresholds(purgatory, Unshowable()).reached(5, timeout=1.0)
     await clock.advance(1.0)
     with pytest.raises(DeadlineError, match=r"^<Unshowable> had not reached offset 5 after 1\.0 s$"):
         await task

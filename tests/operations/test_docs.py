@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import functools
 import re
 import textwrap
 from pathlib import Path
@@ -31,7 +30,7 @@ EXAMPLES = {
 
 
 def test_every_front_has_an_example() -> None:
-    fronts = ["DelayedAll", "Feed", "Heartbeats", "JoinBarrier", "Replicas", "Thresholds", "fetch", "produce"]
+    fronts = ["Feed", "Heartbeats", "JoinBarrier", "Replicas", "Thresholds", "fetch", "produce"]
     assert sorted(EXAMPLES) == fronts
 
 
@@ -40,5 +39,5 @@ async def test_example_in_docstring_runs(name: str) -> None:
     source = textwrap.dedent(EXAMPLES[name])
     code: CodeType = compile(source, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     names = {each: getattr(operations, each) for each in operations.__all__}
-    names |= {"Purgatory": aiopurgatory.Purgatory, "asyncio": asyncio, "functools": functools, "__name__": "example"}
+    names |= {"Purgatory": aiopurgatory.Purgatory, "asyncio": asyncio, "__name__": "example"}
     await eval(code, names)

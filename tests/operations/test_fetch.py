@@ -11,7 +11,7 @@ import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.operations import Feed, SourceError, fetch
-from aiopurgatory.testing import ManualClock, check_invariants
+from aiopurgatory.testing import ManualClock
 
 from .helpers import begun
 
@@ -250,51 +250,3 @@ async def test_fetch_past_one_end_takes_nothing_from_the_others(purgatory: Purga
     positions = {"short": (Lenient(b"ab"), 5), "long": (Lenient(b"abc"), 0)}
     assert (await fetch(purgatory, positions, timeout=30.0, max_bytes=2))["long"] == b"ab"
     assert purgatory.statistics().wakeups == 0
-
-
-async def test_follow_yields_what_is_new_from_the_offset_on(purgatory: Purgatory, clock: ManualClock) -> None:
-    log = Log(b"abc")
-    feed = Feed(purgatory, "log", log)
-    got: list[bytes | None] = []
-    changes = feed.follow(1, idle=5.0)
-
-    async def consume() -> None:
-        async for data in changes:
-            got.append(data)
-
-    task = asyncio.create_task(consume())
-    await clock.advance(0.0)
-    assert (got, len(feed)) == ([b"bc"], 1)
-    for more in (b"d", b"e"):
-        log.data += more
-        feed.check_and_complete()
-    await clock.advance(0.0)
-    assert got == [b"bc", b"de"]
-    await clock.advance(5.0)
-    assert got == [b"bc", b"de", None]
-    await changes.aclose()
-    await task
-    assert len(feed) == 0
-    check_invariants(purgatory)
-
-
-async def test_follow_from_past_the_end_waits_for_it(purgatory: Purgatory) -> None:
-    log = Lenient(b"abc")
-    changes = Feed(purgatory, "log", log).follow(5)
-    task = await begun(anext(changes))
-    log.data += b"defg"
-    purgatory.check_and_complete("log")
-    assert await task == b"fg"
-    await changes.aclose()
-
-
-async def test_follow_raises_the_error_of_its_source(purgatory: Purgatory) -> None:
-    log = Log(b"abc")
-    feed = Feed(purgatory, "log", log)
-    changes = feed.follow(0)
-    assert await anext(changes) == b"abc"
-    log.data = b"a"  # truncated
-    feed.check_and_complete()
-    with pytest.raises(SourceError, match="offset 3 is gone"):
-        await anext(changes)
-    assert len(feed) == 0
