@@ -238,21 +238,6 @@ async def test_check_of_ten_waits_is_one_check_and_ten_reads(
         wait.cancel()
 
 
-@pytest.mark.parametrize("found", [True, False])
-async def test_checks_during_a_read_call_for_one_more(purgatory: Purgatory, table: Table, found: bool) -> None:
-    table.gate.clear()
-    waiting = await begun(purgatory, table.read, "key", "other")
-    if found:
-        table.row = "row"
-    for _ in range(50):
-        purgatory.check_and_complete("key")
-        purgatory.check_and_complete("other")
-    table.gate.set()
-    await turns(10)
-    assert (table.reads, checks(purgatory), reads(purgatory)) == (2, (100, 0), (1, 0 if found else 1))
-    waiting.cancel()
-
-
 class Acts(DelayedOperation[None]):
     """Does something at each check."""
 

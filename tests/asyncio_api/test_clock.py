@@ -86,17 +86,6 @@ async def test_clock_wakes_once_for_an_emptied_bucket(counted: Purgatory, counti
     assert (len(counting.armed), counting.handles(fired=counted.statistics().wakeups)) == (1, 0)
 
 
-async def test_clock_keeps_its_sleep_when_the_earliest_ends(counted: Purgatory, counting: CountingClock) -> None:
-    first, second = counted.watch(Op(1.0), ["key"]), counted.watch(Op(30.0), ["key"])
-    first.cancel()
-    check_invariants(counted)
-    await counting.manual.advance(29.999)
-    assert second.outcome is None
-    await counting.manual.advance(0.001)
-    assert second.expired
-    assert counting.handles(fired=counted.statistics().wakeups) == 0
-
-
 async def test_clock_100k_cycles_cost_no_wakeups(counted: Purgatory, counting: CountingClock) -> None:
     for _ in range(100_000):
         op = counted.watch(Op(30.0), ["key"])

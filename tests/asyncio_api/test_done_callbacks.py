@@ -160,35 +160,6 @@ async def test_remove_done_callback_reentered_survives(purgatory: Purgatory, kin
     assert future.result() == "result"
 
 
-async def test_done_callback_raising_is_reported(
-    purgatory: Purgatory, kind: Kind, reports: list[BaseException]
-) -> None:
-    future, exc = kind.new(purgatory), Boom()
-    seen: list[object] = []
-
-    def raise_it(_: object) -> None:
-        raise exc
-
-    future.add_done_callback(raise_it)
-    future.add_done_callback(seen.append)
-    kind.complete(future, "result")
-    await turns(1)
-    assert (seen, reports, future.result()) == ([future], [exc], "result")
-    reports.clear()
-
-
-async def test_done_callback_may_add_another(purgatory: Purgatory, kind: Kind) -> None:
-    future = kind.new(purgatory)
-    seen: list[object] = []
-    future.add_done_callback(lambda _: future.add_done_callback(seen.append))
-    future.add_done_callback(lambda _: seen.append(future.cancel()))
-    kind.complete(future, "result")
-    await turns(1)
-    assert seen == [False]
-    await turns(1)
-    assert seen == [False, future]
-
-
 @pytest.mark.parametrize("removed", [False, True])
 async def test_done_callback_is_let_go(purgatory: Purgatory, kind: Kind, removed: bool) -> None:
     class Callback:

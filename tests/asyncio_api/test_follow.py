@@ -432,18 +432,6 @@ async def test_timeout_during_a_read_lets_it_end(purgatory: Purgatory, value: Va
     assert consumer.got == ["value 1", "value 2"]
 
 
-async def test_timeout_while_the_consumer_is_busy_ends_it_after_that(
-    purgatory: Purgatory, value: Value, clock: ManualClock
-) -> None:
-    consumer = Consumer(purgatory, value, timeout=5.0, idle=1.0)
-    consumer.hold.clear()
-    await clock.advance(6.0)
-    assert (consumer.got, purgatory.num_delayed) == (["value 1"], 0)
-    consumer.hold.set()
-    await consumer.task
-    assert consumer.got == ["value 1"]
-
-
 async def test_timeout_ends_a_consumer_that_never_waits() -> None:
     async def read(since: int | None) -> tuple[int, int]:
         await asyncio.sleep(0)

@@ -53,17 +53,6 @@ async def test_wait_all_completed_returns_all(purgatory: Purgatory, kind: Kind) 
     assert is_empty(purgatory)
 
 
-async def test_wait_cancelled_leaves_them_pending(purgatory: Purgatory, kind: Kind) -> None:
-    futures = [kind.new(purgatory) for _ in range(2)]
-    task = asyncio.create_task(asyncio.wait(futures))
-    await turns(1)
-    task.cancel()
-    await asyncio.wait([task])
-    assert [future.done() for future in futures] == [False, False]
-    kind.complete(futures[0], "result")
-    assert await futures[0] == "result"
-
-
 # wait_for
 
 
@@ -182,18 +171,6 @@ async def test_shield_cancelled_leaves_it_pending(purgatory: Purgatory, kind: Ki
     kind.complete(future, "result")
     await turns(2)
     assert await future == "result"
-
-
-async def test_shield_passes_on_what_came_of_it(purgatory: Purgatory, kind: Kind) -> None:
-    completed, failed, cancelled = (kind.new(purgatory) for _ in range(3))
-    outers = [asyncio.shield(future) for future in (completed, failed, cancelled)]
-    kind.complete(completed, "result")
-    kind.fail(failed, Boom())
-    cancelled.cancel()
-    await turns(1)
-    assert outers[0].result() == "result"
-    assert isinstance(outers[1].exception(), Boom)
-    assert outers[2].cancelled()
 
 
 async def test_shield_left_by_its_task_reports_a_failure(

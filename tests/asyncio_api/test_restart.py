@@ -83,19 +83,6 @@ def test_start_again_in_two_loops_works(new_loop: NewLoop) -> None:
     assert listener.heard == ["opened", "closed"] * 2
 
 
-def test_start_again_in_two_loops_on_a_manual_clock_works() -> None:
-    async def expire() -> bool:
-        async with purgatory:
-            op = purgatory.watch(Op(1.0), ["key"])
-            await clock.advance(1.0)
-            return op.expired
-
-    clock = ManualClock()
-    purgatory = Purgatory(clock=clock)
-    assert [asyncio.run(expire()) for _ in range(2)] == [True, True]
-    assert clock.time() == 2.0
-
-
 async def test_start_again_at_once_outlives_the_old_clock_task(clock: ManualClock) -> None:
     """Nothing awaited in between: the first clock task ends only after the second life has begun."""
     purgatory = Purgatory(clock=clock)

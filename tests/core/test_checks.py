@@ -95,18 +95,6 @@ async def test_check_nested_returns_0_and_runs_this_turn(purgatory: Purgatory) -
     assert log == [0, 0, 0, "first done", "second", "third"]
 
 
-async def test_check_nested_sees_what_happened_before_it(purgatory: Purgatory) -> None:
-    def make_first_ready(op: Op) -> None:
-        first.ready = True
-        purgatory.check_and_complete("key")
-
-    first = purgatory.watch(Op(), ["key"])
-    second = purgatory.watch(Op(on_complete=make_first_ready), ["key"])
-    second.ready = True
-    assert purgatory.check_and_complete("key") == 1  # the other was ended by the nested one
-    assert first.outcome is Outcome.COMPLETED
-
-
 @pytest.mark.parametrize("start", ["check", "force_complete", "watch", "expire", "soon", "cancel"])
 async def test_check_chain_of_10000_is_iterative(purgatory: Purgatory, clock: ManualClock, start: str) -> None:
     def check_next(op: Op) -> None:

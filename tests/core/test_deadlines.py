@@ -68,17 +68,6 @@ async def test_expiry_at_any_uptime_comes_at_its_time(start: float) -> None:
         assert op.expired
 
 
-async def test_expiry_runs_hooks_in_order(purgatory: Purgatory, clock: ManualClock) -> None:
-    op = purgatory.watch(Op(1.0), ["a", "b"])
-    task = asyncio.create_task(fate(op))
-    await clock.advance(0.999)
-    assert (op.tries, op.ran) == (2, [])
-    await clock.advance(0.001)
-    assert (op.tries, op.ran) == (3, ["on_complete", "on_expiration"])
-    assert await task == "result"
-    assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
-
-
 async def test_expiry_order_is_by_deadline_then_arrival(purgatory: Purgatory, clock: ManualClock) -> None:
     order: list[Op] = []
     timeouts = [3.0, 1.0, 0.5, 1.0, 70.0, 0.5, 3.0]

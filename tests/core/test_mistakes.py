@@ -73,17 +73,6 @@ async def test_watch_no_operation_raises_type_error(purgatory: Purgatory, name: 
     check_invariants(purgatory)
 
 
-@pytest.mark.parametrize("keys", [5, None, 1.5, object(), True], ids=lambda value: type(value).__name__)
-async def test_watch_keys_not_iterable_raises_type_error(purgatory: Purgatory, keys: Any) -> None:
-    op = Op(60.0)
-    before = purgatory.statistics()
-    with pytest.raises(TypeError, match=f"keys must .*{re.escape(repr(keys))}"):
-        purgatory.watch(op, keys)
-    assert (purgatory.statistics(), op.tries, op.keys) == (before, 0, ())
-    purgatory.watch(op, [keys])
-    assert (purgatory.num_delayed, op.keys) == (1, (keys,))
-
-
 UNHASHABLE: list[Any] = [[1], {1: 2}, {1}, ("orders", [1])]
 
 

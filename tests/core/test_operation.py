@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pytest
@@ -99,13 +100,6 @@ async def test_watch_bad_timeout_leaves_the_operation_watchable(purgatory: Purga
     assert await purgatory.watch(op, ["key"], timeout=0) == "yes"
 
 
-async def test_states_before_and_while_it_waits(purgatory: Purgatory) -> None:
-    op = Op(3.0)
-    assert (op.done(), op.cancelled(), op.outcome, op.expired, op.keys) == (False, False, None, False, ())
-    purgatory.watch(op, ["a", "b"])
-    assert (op.done(), op.cancelled(), op.outcome, op.expired, op.keys) == (False, False, None, False, ("a", "b"))
-
-
 @pytest.mark.parametrize("name", ENDINGS)
 async def test_states_after_the_end(purgatory: Purgatory, name: str) -> None:
     op = purgatory.watch(Op(3.0), ["a", "b"])
@@ -134,19 +128,13 @@ async def test_states_inside_on_complete(purgatory: Purgatory, name: str, expire
     assert op.ran == ENDINGS[name].ran
 
 
-async def test_force_complete_is_true_for_one_call_only(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(3.0), ["key"])
-    assert [op.force_complete() for _ in range(3)] == [True, False, False]
-    assert op.ran == ["on_complete"]
-
-
-@pytest.mark.parametrize("exc", ["boom", Boom, None, Interrupt(), asyncio.CancelledError()])
+@pytest.mark.parametrize("exc", ["boom", Boom, None, Interrupt(), asyncio.CancelledError(), StopIteration()])
 async def test_fail_with_no_exception_raises_type_error(purgatory: Purgatory, exc: Any) -> None:
     op = purgatory.watch(Op(3.0), ["key"])
-    with pytest.raises(TypeError, match="exc"):
-        op.fail(exc)
-    assert op.outcome is None
-    assert purgatory.num_delayed == 1
+    for fail in (op.fail, partial(purgatory.fail_for_key, "key"), partial(purgatory.fail_for_key, "unknown")):
+        with pytest.raises(TypeError, match="exc"):
+            fail(exc)
+    assert (op.outcome, purgatory.num_delayed) == (None, 1)
 
 
 async def test_await_never_watched_raises_runtime_error() -> None:
@@ -203,21 +191,16 @@ async def test_try_complete_not_overridden_fails(purgatory: Purgatory) -> None:
         await purgatory.watch(DelayedOperation[None](3.0), ["key"])
 
 
+class Slotted(DelayedOperation[object]):
+    __slots__ = ()
+
+    def try_complete(self) -> bool:
+        return self.force_complete()
+
+
 async def test_on_complete_not_overridden_gives_none(purgatory: Purgatory) -> None:
-    class Slotted(DelayedOperation[object]):
-        __slots__ = ("ready",)
-
-        def __init__(self) -> None:
-            super().__init__(3.0)
-            self.ready = False
-
-        def try_complete(self) -> bool:
-            return self.ready and self.force_complete()
-
-    op = purgatory.watch(Slotted(), ["key"])
-    op.ready = True
-    assert purgatory.check_and_complete("key") == 1
-    assert (await op, op.outcome) == (None, Outcome.COMPLETED)
+    op = Slotted(3.0)
+    assert (await purgatory.watch(op, ["key"]), op.outcome) == (None, Outcome.COMPLETED)
 
 
 @pytest.mark.parametrize("name", ["complete", "fail", "cancel", "expire"])

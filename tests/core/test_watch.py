@@ -106,14 +106,6 @@ async def test_watch_counts_those_watched_inside_the_try(clock: ManualClock, tri
         assert small.num_delayed == 2 - tries
 
 
-async def test_cancel_for_key_of_a_key_given_twice_cancels_once(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(), ["a", "b", "a", 1, 1.0, True])
-    check_invariants(purgatory)
-    assert (op.keys, purgatory.watched_entries, purgatory.statistics().keys) == (("a", "b", 1), 3, 3)
-    assert purgatory.cancel_for_key("a") == [op]
-    assert purgatory.watched_entries == 0
-
-
 class SameHash:
     """Unequal objects with the same hash."""
 

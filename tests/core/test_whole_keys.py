@@ -69,21 +69,6 @@ async def test_notify_all_cut_off_by_close_is_not_resumed(clock: ManualClock) ->
         assert [op.tries for op in ops] == [2] * 10
 
 
-async def test_notify_all_with_nobody_is_harmless(purgatory: Purgatory) -> None:
-    purgatory.notify_all()
-    Purgatory().notify_all()
-    op = purgatory.watch(Op(60.0), ["key"])
-    await turns(3)
-    assert op.tries == 2  # nobody was there to be notified
-    purgatory.notify_all()
-    op.cancel()
-    await turns(3)
-    purgatory.close()
-    purgatory.notify_all()
-    await turns(3)
-    assert purgatory.statistics().checks == 0
-
-
 # calls that end all operations of a key
 
 
@@ -113,15 +98,6 @@ async def test_call_for_a_key_ends_all_everywhere_in_order(clock: ManualClock, n
         assert (other.expired, purgatory.statistics().missed_triggers) == (True, 0)
         purgatory.purge()
         assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
-
-
-@pytest.mark.parametrize("exc", ["boom", Boom, None, KeyboardInterrupt(), asyncio.CancelledError(), StopIteration()])
-async def test_fail_for_key_no_exception_raises_type_error(purgatory: Purgatory, exc: Any) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    for key in ("key", "unknown"):
-        with pytest.raises(TypeError, match="exc"):
-            purgatory.fail_for_key(key, exc)
-    assert (op.outcome, purgatory.num_delayed) == (None, 1)
 
 
 async def test_fail_for_key_unawaited_are_reported_each_once(
