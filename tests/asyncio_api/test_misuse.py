@@ -259,6 +259,17 @@ async def test_check_from_a_thread_while_nobody_waits_is_said(
     assert "'key'" in message
 
 
+async def test_debug_mode_examines_every_miss(warned: Callable[[], list[str]]) -> None:
+    asyncio.get_running_loop().set_debug(True)
+    async with Purgatory() as purgatory:
+        purgatory.watch(Op(60.0), ["7"])
+        for _ in range(3000):
+            purgatory.check_and_complete("nobody")
+        purgatory.check_and_complete(7)  # out of debug mode, an old purgatory examines some
+    assert len(warned()) == 1
+    asyncio.get_running_loop().set_debug(False)
+
+
 async def test_many_keys_cost_no_memory(purgatory: Purgatory) -> None:
     purgatory.watch(Op(60.0), ["wanted"])
     keys = [random.Random(number).getrandbits(64) for number in range(5_000)]

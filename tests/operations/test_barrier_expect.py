@@ -152,6 +152,7 @@ async def test_rebalance_timeout_set_counts_from_the_next_close(purgatory: Purga
     group.rebalance_timeout = 3.0
     (task,) = await joins(group, "ann")
     group.rebalance_timeout = 60.0  # too late for this one
+    assert group.rebalance_timeout == 60.0
     await clock.advance(2.999)
     assert not task.done()
     await clock.advance(0.001)
