@@ -695,14 +695,6 @@ def test_dashboard_has_every_metric_of_logs(metrics: Metrics, registry: Collecto
     assert {name for name in names_shown(registry) if "_log_" in name} <= set(re.findall(r"aiopurgatory_\w+", text))
 
 
-def test_dashboard_is_json_that_grafana_can_import() -> None:
-    board = json.loads((ROOT / "examples/monitoring/grafana.json").read_text())
-    assert board["__inputs"][0]["name"] == "DS_PROMETHEUS"
-    places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in board["panels"]]
-    assert len(set(places)) == len(places) > 5
-    assert all(panel["title"] and panel["targets"] for panel in board["panels"])
-
-
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed: make programs")
 def test_promtool_has_nothing_to_say(metrics: Metrics, registry: CollectorRegistry) -> None:
     def promtool(*args: str, text: bytes = b"") -> None:

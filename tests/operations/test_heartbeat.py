@@ -226,11 +226,6 @@ async def test_group_loses_member_that_misses_a_beat(purgatory: Purgatory, clock
     assert (await group.join("bob")).members == ("bob",)
 
 
-async def test_heartbeats_repr_shows_members(sessions: Heartbeats[str]) -> None:
-    sessions.beat("ann")
-    assert repr(sessions) == "<Heartbeats 'billing' timeout=3.0 members=1>"
-
-
 # in the middle of something
 
 

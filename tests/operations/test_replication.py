@@ -211,10 +211,3 @@ async def test_update_from_another_thread_is_refused(purgatory: Purgatory) -> No
     assert orders.in_sync == {"leader": 1, 0: 0, 1: 0}
     assert advance(orders, 1) == 1
     assert await task == 1
-
-
-async def test_replicas_repr_shows_counts(purgatory: Purgatory) -> None:
-    orders = partition(purgatory)
-    task = await acked(orders, 1)
-    assert repr(orders) == "<Replicas 'orders' high_watermark=0 in_sync=3 waiting=1>"
-    task.cancel()

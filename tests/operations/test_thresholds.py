@@ -105,12 +105,6 @@ async def test_two_partitions_of_one_purgatory_are_apart(purgatory: Purgatory) -
     ops[1].exception()
 
 
-async def test_repr_shows_counts(log: Thresholds) -> None:
-    log.advance(3)
-    log.reached(4, timeout=None)
-    assert repr(log) == "<Thresholds 'log' value=3 waiting=1>"
-
-
 @pytest.mark.parametrize("seed", range(3))
 async def test_random_steps_agree_with_a_list(log: Thresholds, clock: ManualClock, seed: int) -> None:
     random_ = random.Random(seed)

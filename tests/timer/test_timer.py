@@ -120,18 +120,6 @@ def test_add_linked_task_is_refused_and_left_in_place(other: bool) -> None:
     assert expired == [before, task, after]
 
 
-def test_cancel_twice_counts_once() -> None:
-    timer = Timer()
-    near, far = added(timer, 5, 5_000)
-    assert len(timer) == 2
-    assert timer.cancel(far)
-    assert not timer.cancel(far)
-    assert len(timer) == 1
-    assert expired_by(timer, 10_000) == [5]
-    assert not timer.cancel(near)
-    assert len(timer) == 0
-
-
 def test_start_at_forgets_the_emptied_buckets() -> None:
     """An old bucket left in the queue would have the same expiration as a new one, and nothing breaks such a tie."""
     timer = Timer(tick=10, wheel_size=4)
@@ -315,20 +303,6 @@ def test_advance_callback_raises_loses_nothing(error: type[BaseException]) -> No
     assert timer.next_expiration() == 301
     assert timer.advance(9_000, expire) == 2
     assert expired == [300] * 4 + [301, 9_000]
-
-
-def test_advance_after_raise_keeps_order_with_new_tasks() -> None:
-    timer = Timer()
-    added(timer, 7, 7, 8)
-
-    def expire(task: TimerTask) -> None:
-        raise ValueError("the callback's")
-
-    with pytest.raises(ValueError, match="the callback's"):
-        timer.advance(8, expire)
-    assert timer.now == 7
-    added(timer, 9, 8)
-    assert expired_by(timer, 9) == [7, 8, 8, 9]
 
 
 # bounded work: poll
