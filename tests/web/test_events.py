@@ -138,16 +138,6 @@ async def test_stream_of_several_keys_has_an_event_for_any(purgatory: Purgatory,
     await leave(client)
 
 
-async def test_linger_merges_events(purgatory: Purgatory, counters: Counters, clock: ManualClock) -> None:
-    streams = Streams(purgatory, counters, linger=0.5)
-    client = await streams.start()
-    for _ in range(5):
-        await streams.publish()
-        await clock.advance(0.1)
-    assert ids(client) == ["0", "5"]
-    await leave(client)
-
-
 async def test_method_other_than_get_is_refused(streams: Streams) -> None:
     client = await streams.start(method="POST")
     assert (client.status, client.headers["allow"], client.complete) == (405, "GET, HEAD", True)

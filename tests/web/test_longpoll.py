@@ -48,7 +48,6 @@ def test_timeout_is_spread_as_promised(policy: dict[str, float], low: float, hig
         ("max_wait", [0, -1, math.inf, math.nan]),
         ("jitter", [-0.1, 1.1, math.nan]),
         ("margin", [-1, math.inf, math.nan]),
-        ("linger", [-1, math.inf, math.nan]),
         ("max_per_group", [0, -1]),
         ("retry_after", [(-1, 1), (2, 1)]),
     ],
@@ -61,7 +60,7 @@ def test_policy_out_of_range_names_the_argument(name: str, values: list[Any]) ->
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_per_group", 1.5), ("max_per_group", True), ("retry_after", (0.5, 2.5)), ("max_wait", "5"), ("linger", None)],
+    [("max_per_group", 1.5), ("max_per_group", True), ("retry_after", (0.5, 2.5)), ("max_wait", "5"), ("stall", None)],
 )
 def test_policy_of_another_type_names_the_argument(name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=f"^{name} must be .*, got "):
@@ -311,11 +310,8 @@ async def test_poll_of_several_keys_ends_at_any_of_them(polls: Polls, counters: 
 
 
 @pytest.mark.parametrize("client", [None, "ann"])
-@pytest.mark.parametrize("linger", [0.0, 5.0])
-async def test_keys_that_are_one_text_are_refused(
-    purgatory: Purgatory, counters: Counters, client: str | None, linger: float
-) -> None:
-    polls = Polls(purgatory, counters, linger=linger)
+async def test_keys_that_are_one_text_are_refused(purgatory: Purgatory, counters: Counters, client: str | None) -> None:
+    polls = Polls(purgatory, counters)
     with pytest.raises(TypeError, match="keys must be"):
         await polls.now(keys="abc", client=client)
     assert (purgatory.num_delayed, polls.polling.statistics().clients) == (0, 0)
