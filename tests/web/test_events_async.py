@@ -133,7 +133,7 @@ async def test_source_that_fails_later_ends_the_stream(purgatory: Purgatory, cap
     await client.ended()
     assert (client.complete, len(client.events), len(client.retries)) == (True, 1, 2)
     assert len(caplog.records) == 1
-    assert caplog.records[0].getMessage().startswith("a source could not be read")
+    assert caplog.records[0].getMessage().startswith("the source ")
 
 
 async def test_client_that_leaves_during_a_read_leaves_nothing(polls: Polls) -> None:
