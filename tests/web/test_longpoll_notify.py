@@ -6,6 +6,7 @@ import asyncio
 import threading
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,20 +18,19 @@ from .polls import Counters, Polls, settle
 # merged, and in slices
 
 
-async def test_notify_of_one_key_is_merged(polls: Polls, purgatory: Purgatory) -> None:
-    poll = polls.start()
-    await settle()
+async def test_notify_of_one_key_is_merged(polls: Polls) -> None:
+    poll = await polls.park()
     for _ in range(10):
         polls.publish()
-    assert purgatory.statistics().checks == 0  # none of them yet
+    assert polls.purgatory.statistics().checks == 0  # none of them yet
     assert (await poll).headers["etag"] == '"10"'
-    assert purgatory.statistics().checks == 1
+    assert polls.purgatory.statistics().checks == 1
 
 
 @pytest.mark.parametrize("budget", [0.0005, 1000.0])
-async def test_notify_answers_in_slices_of_the_turn_budget(counters: Counters, budget: float) -> None:
+async def test_notify_answers_in_slices_of_the_turn_budget(source: Any, budget: float) -> None:
     async with Purgatory(clock=ManualClock(), turn_budget=budget) as purgatory:
-        polls = Polls(purgatory, counters)
+        polls = Polls(purgatory, source)
         parked = [polls.start() for _ in range(3000)]
         while purgatory.num_delayed < len(parked):
             await settle()
@@ -43,11 +43,9 @@ async def test_notify_answers_in_slices_of_the_turn_budget(counters: Counters, b
         assert {(await poll).status for poll in parked} == {200}
 
 
-async def test_notify_with_a_limit_answers_the_oldest_polls(purgatory: Purgatory, counters: Counters) -> None:
-    polls = Polls(purgatory, counters)
-    parked = [polls.start() for _ in range(6)]
-    await settle()
-    counters.values["n"] = 1
+async def test_notify_with_a_limit_answers_the_oldest_polls(polls: Polls) -> None:
+    parked = [await polls.park() for _ in range(6)]
+    polls.source.values["n"] = 1
     polls.polling.notify("n", limit=1)
     polls.polling.notify("n", 2)  # the limits of merged calls add up
     await settle()
@@ -60,14 +58,13 @@ async def test_notify_with_a_limit_answers_the_oldest_polls(purgatory: Purgatory
 @pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize(("limit", "error"), [(0, ValueError), (True, TypeError), (1.0, TypeError)])
 async def test_notify_with_a_bad_limit_is_refused(
-    purgatory: Purgatory, counters: Counters, parked: bool, limit: int, error: type[Exception]
+    polls: Polls, parked: bool, limit: int, error: type[Exception]
 ) -> None:
-    polls = Polls(purgatory, counters)
-    poll = polls.start() if parked else None
-    await settle()
+    if parked:
+        poll = await polls.park()
     with pytest.raises(error, match=r"^limit must be an int >= 1, or None, got "):
         polls.polling.notify("n", limit)
-    if poll is not None:
+    if parked:
         poll.cancel()
         await settle()
 
@@ -75,59 +72,61 @@ async def test_notify_with_a_bad_limit_is_refused(
 # other threads
 
 
-def in_thread(call: Callable[[], object]) -> list[object]:
-    """The result or exception of *call* in another thread, while the event loop stood still."""
-    found: list[object] = []
+def in_thread(call: Callable[[int], object], calls: int = 1) -> int:
+    """*calls* of it in another thread, while the event loop stands still. Returns: the bytes that they leave."""
+    failures: list[Exception] = []
 
     def run() -> None:
         try:
-            found.append(call())
+            for number in range(calls):
+                call(number)
         except Exception as exc:
-            found.append(exc)
+            failures.append(exc)
 
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    return found
+    left = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    for failure in failures:
+        raise failure
+    return left
 
 
-async def test_notify_in_another_thread_is_refused(purgatory: Purgatory, counters: Counters) -> None:
-    polls = Polls(purgatory, counters)
-    (nobody,) = in_thread(lambda: polls.polling.notify("n"))
-    poll = polls.start()
-    await settle()
-    (somebody,) = in_thread(lambda: polls.polling.notify("n"))
-    for refusal in (nobody, somebody):
-        assert isinstance(refusal, RuntimeError)
-        assert str(refusal).endswith("from here, use notify_threadsafe(key)")
+async def test_notify_in_another_thread_is_refused(polls: Polls) -> None:
+    refusal = pytest.raises(RuntimeError, match=r"from here, use notify_threadsafe\(key\)$")
+    with refusal:
+        in_thread(lambda _: polls.polling.notify("n"))
+    poll = await polls.park()
+    with refusal:
+        in_thread(lambda _: polls.polling.notify("n"))
     assert not poll.done()
     polls.publish()
     assert (await poll).status == 200
 
 
 async def test_notify_threadsafe_answers_every_poll(polls: Polls) -> None:
-    parked = [polls.start() for _ in range(3)]
-    await settle()
-    polls.counters.values["n"] = 1
-    assert in_thread(lambda: polls.polling.notify_threadsafe("n")) == [None]
+    parked = [await polls.park() for _ in range(3)]
+    polls.source.values["n"] = 1
+    in_thread(lambda _: polls.polling.notify_threadsafe("n"))
     assert not any(poll.done() for poll in parked)
     async with asyncio.timeout(5):
         assert {(await poll).body for poll in parked} == {b"n 0 1"}
 
 
-async def test_notify_threadsafe_in_the_loop_works_too(purgatory: Purgatory, counters: Counters) -> None:
-    polls = Polls(purgatory, counters)
-    poll = polls.start()
-    await settle()
-    counters.values["n"] = 1
+async def test_notify_threadsafe_in_the_loop_works_too(polls: Polls) -> None:
+    poll = await polls.park()
+    polls.source.values["n"] = 1
     polls.polling.notify_threadsafe("n")
     await asyncio.sleep(0.01)
     assert (await poll).status == 200
 
 
-def test_notify_threadsafe_without_a_running_loop_is_silent(counters: Counters) -> None:
+def test_notify_threadsafe_without_a_running_loop_is_silent() -> None:
     purgatory = Purgatory()
-    polls = Polls(purgatory, counters)
+    polls = Polls(purgatory, Counters())
     polls.polling.notify_threadsafe("n")
     loop = asyncio.new_event_loop()
     loop.run_until_complete(purgatory.start())
@@ -144,46 +143,28 @@ def test_notify_threadsafe_without_a_running_loop_is_silent(counters: Counters) 
 # calls from threads, merged
 
 
-class Blocked:
-    """Keeps the loop from turning while a thread calls: the work that the calls leave for it piles up."""
-
-    def __init__(self, call: Callable[[int], object], calls: int) -> None:
-        def run() -> None:
-            for number in range(calls):
-                call(number)
-
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-        self.bytes = tracemalloc.get_traced_memory()[0] - before
-        tracemalloc.stop()
-
-
-async def test_notify_threadsafe_of_one_key_is_merged(purgatory: Purgatory, counters: Counters) -> None:
-    polls = Polls(purgatory, counters)
-    poll = polls.start()
-    await settle()
-    counters.values["n"] = 1
+async def test_notify_threadsafe_of_one_key_is_merged(polls: Polls) -> None:
+    poll = await polls.park()
+    polls.source.values["n"] = 1
     loop = asyncio.get_running_loop()
-    one = Blocked(lambda _: loop.call_soon_threadsafe(print), 20_000)  # the control: a callback for each call
-    merged = Blocked(lambda _: polls.polling.notify_threadsafe("n"), 20_000)
-    assert merged.bytes < one.bytes / 20
+    one = in_thread(lambda _: loop.call_soon_threadsafe(print), 20_000)  # the control: a callback for each call
+    merged = in_thread(lambda _: polls.polling.notify_threadsafe("n"), 20_000)
+    assert merged < one / 20
     await asyncio.sleep(0.01)
     assert (await poll).body == b"n 0 1"
 
 
-async def test_notify_threadsafe_of_many_keys_lets_the_loop_turn(counters: Counters) -> None:
-    async with Purgatory(clock=ManualClock(), turn_budget=0.001) as purgatory:
-        polls = Polls(purgatory, counters)
+async def test_notify_threadsafe_of_many_keys_lets_the_loop_turn(source: Any) -> None:
+    clock = ManualClock()
+    async with Purgatory(clock=clock, turn_budget=0.001) as purgatory:
+        polls = Polls(purgatory, source)
         keys = [f"n {number}" for number in range(3000)]
         parked = [polls.start(key) for key in keys]
         await settle()
         while purgatory.num_delayed < len(keys):
             await settle()
-        counters.values |= dict.fromkeys(keys, 1)
-        Blocked(lambda number: polls.polling.notify_threadsafe(keys[number]), len(keys))
+        source.values |= dict.fromkeys(keys, 1)
+        in_thread(lambda number: polls.polling.notify_threadsafe(keys[number]), len(keys))
         turns = 0
         while purgatory.num_delayed:
             await asyncio.sleep(0)
