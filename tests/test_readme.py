@@ -70,7 +70,7 @@ def test_readme_has_its_programs_and_its_size() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_code_of_page_is_at_most_92_columns_wide(page: Path) -> None:
     shown = re.sub(r"<!--.*?-->", "", page.read_text("utf-8"), flags=re.DOTALL)
-    blocks = re.findall(r"^```([^\n]*)\n(.*?)^```\n", shown, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^ *```([^\n]*)\n(.*?)^ *```\n", shown, re.DOTALL | re.MULTILINE)
     lines = [line for language, code in blocks if language != "text" for line in code.splitlines()]
     assert [line for line in lines if len(line) > 92] == []  # a reader has to scroll to what is beyond
 
