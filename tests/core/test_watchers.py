@@ -62,6 +62,6 @@ def test_entries_are_listed_and_counted() -> None:
     watchers = Watchers()
     ops = [added(watchers, "key") for _ in range(3)]
     lone = added(watchers, "lone")
-    assert (watchers.waiting("key"), watchers.oldest("key", 2), watchers.count("key")) == (ops, ops[:2], 3)
-    assert (watchers.waiting("lone"), watchers.oldest("lone", 2), watchers.count("lone")) == ([lone], [lone], 1)
-    assert (watchers.waiting("none"), watchers.oldest("none", 2), watchers.count("none")) == ([], [], 0)
+    assert (watchers.waiting("key"), watchers.waiting("key", 2), watchers.count("key")) == (ops, ops[:2], 3)
+    assert (watchers.waiting("lone"), watchers.waiting("lone", 2), watchers.count("lone")) == ([lone], [lone], 1)
+    assert (watchers.waiting("none"), watchers.waiting("none", 2), watchers.count("none")) == ([], [], 0)

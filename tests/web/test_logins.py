@@ -92,7 +92,7 @@ async def test_handler_cancelled_together_with_its_poll_is_cancelled(
 
 
 async def test_keys_of_a_log_that_are_one_str_are_refused(log: EventLog) -> None:
-    with pytest.raises(TypeError, match="keys must be an iterable of keys, got the single str 'ann'"):
+    with pytest.raises(TypeError, match="keys must be an iterable of keys, got 'ann'; pass"):
         await LogPolling(log).events("n", {}, keys="ann")  # type: ignore[arg-type]
 
 
