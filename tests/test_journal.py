@@ -184,7 +184,7 @@ class Surrogate:
 
 @pytest.mark.parametrize("keep_keys", [True, False])
 async def test_key_that_cannot_be_shown_keeps_its_row(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, keep_keys: bool, reported: list[dict[str, Any]]
+    tmp_path: Path, keep_keys: bool, reported: list[dict[str, Any]]
 ) -> None:
     keys = ["a", Hostile(), ("orders", Hostile()), Hostile(), "x" * 1_000_000, Surrogate()]
     async with Journal(tmp_path, keep_keys=keep_keys) as journal, Purgatory(observers=[journal]) as purgatory:
@@ -198,10 +198,6 @@ async def test_key_that_cannot_be_shown_keeps_its_row(
     assert written[1]["key_hash"] == written[3]["key_hash"]
     assert len({row["key_hash"] for row in written}) == 5
     assert (journal.statistics().dropped, reported) == (0, [])
-    texts = [record.getMessage() for record in caplog.records]
-    assert len(texts) == 2  # one of each class
-    assert "of the class Hostile raised ValueError('no'); rows have the text <Hostile> in its place" in texts[0]
-    assert "of the class tuple raised ValueError('no'); rows have the text ('orders', <Hostile>)" in texts[1]
 
 
 async def test_kind_that_is_no_valid_utf8_keeps_its_row(tmp_path: Path) -> None:

@@ -67,6 +67,14 @@ def test_readme_has_its_programs_and_its_size() -> None:
     assert max(map(len, code.splitlines())) <= 84  # GitHub cuts off what is longer
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_code_of_page_is_at_most_92_columns_wide(page: Path) -> None:
+    shown = re.sub(r"<!--.*?-->", "", page.read_text("utf-8"), flags=re.DOTALL)
+    blocks = re.findall(r"^```([^\n]*)\n(.*?)^```\n", shown, re.DOTALL | re.MULTILINE)
+    lines = [line for language, code in blocks if language != "text" for line in code.splitlines()]
+    assert [line for line in lines if len(line) > 92] == []  # a reader has to scroll to what is beyond
+
+
 @pytest.mark.parametrize("page", [README, ROOT / "docs" / "index.md"], ids=name)
 def test_front_page_asks_which_wait_and_begins_simply(page: Path) -> None:
     text = page.read_text("utf-8")

@@ -157,13 +157,6 @@ def require_plain_function(parameter: str, function: Callable[..., object]) -> N
         raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")
 
 
-def require_not_coroutine(parameter: str, returned: object) -> None:
-    """Raises: TypeError: the function passed as *parameter* *returned* a coroutine, so it is an ``async def``."""
-    if isinstance(returned, CoroutineType):
-        returned.close()  # else Python warns of it, too
-        raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")
-
-
 def require_error(exc: object) -> None:
     """Raises: TypeError: *exc* cannot be raised by an await."""
     if not isinstance(exc, Exception) or isinstance(exc, StopIteration):

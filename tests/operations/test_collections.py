@@ -52,7 +52,7 @@ async def test_repr_begins_with_name_and_key(purgatory: Purgatory, name: str) ->
 async def test_len_is_how_many_wait(purgatory: Purgatory, name: str) -> None:
     each = MAKERS[name](purgatory)
     assert len(each) == 0
-    task = asyncio.create_task(BEGIN[name](each))
+    task = asyncio.ensure_future(BEGIN[name](each))
     await asyncio.sleep(0)
     assert len(each) == 1
     task.cancel()

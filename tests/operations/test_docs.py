@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import functools
 import re
 import textwrap
 from pathlib import Path
@@ -32,7 +31,6 @@ EXAMPLES = {
 
 def test_every_front_has_an_example() -> None:
     fronts = {
-        "DelayedAll",
         "Heartbeats",
         "JoinBarrier",
         "Replicas",
@@ -55,7 +53,6 @@ async def test_example_in_docstring_runs(name: str) -> None:
             **names,
             "Purgatory": aiopurgatory.Purgatory,
             "asyncio": asyncio,
-            "functools": functools,
             "__name__": "example",
         },
     )

@@ -120,7 +120,7 @@ async def test_produce_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
 async def test_produce_ended_does_not_count_off_others(purgatory: Purgatory) -> None:
     """It leaves each partition once: a second time would count off another wait."""
     log = Thresholds(purgatory, "log")
-    other = log.watch(5, timeout=None)
+    other = log.reached(5, timeout=None)
     task = await begun(produce(purgatory, {1: (log, 5), 2: (log, 5), 3: (log, 4)}, timeout=30.0))
     task.cancel()
     await produce(purgatory, {"log": (log, 5)}, timeout=0)
@@ -132,7 +132,7 @@ async def test_produce_ended_does_not_count_off_others(purgatory: Purgatory) -> 
 async def test_produce_refused_leaves_nothing(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, max_pending=1) as purgatory:
         log = Thresholds(purgatory, "log")
-        log.watch(1, timeout=None)
+        log.reached(1, timeout=None)
         with pytest.raises(PurgatoryFullError):
             await produce(purgatory, {"log": (log, 1)}, timeout=30.0)
         assert (len(log), purgatory.num_delayed) == (1, 1)

@@ -24,7 +24,7 @@ async def begun(coroutine: Any) -> asyncio.Task[Any]:
 
 
 async def test_reached_at_the_deadline_raises_deadline_error(purgatory: Purgatory, clock: ManualClock) -> None:
-    task = await begun(Thresholds(purgatory, Unshowable()).reached(5, timeout=1.0))
+    task = Thresholds(purgatory, Unshowable()).reached(5, timeout=1.0)
     await clock.advance(1.0)
     with pytest.raises(DeadlineError, match=r"^<Unshowable> had not reached offset 5 after 1\.0 s$"):
         await task

@@ -76,7 +76,7 @@ async def hand_out(served: Served, workers: Workers) -> dict[int, tuple[str, flo
                 await workers.leave_at_random()
                 workers.come()
         async with asyncio.timeout(30):
-            while (state := (await client.get(f"{workers.url}/jobs")).json())["jobs"]:  # noqa: ASYNC110
+            while (state := (await client.get(f"{workers.url}/statistics")).json())["jobs"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # for the last answers
         await workers.leave_all()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -96,26 +94,6 @@ def test_poll_by_httpx_follows_the_etag(served: Served) -> None:
         assert news.json() == ["followed", "0", "1"]
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-@each(SERVERS)
-def test_poll_by_curl_is_answered_or_cancelled(served: Served) -> None:
-    def curl(known: int, *options: str) -> subprocess.Popen[str]:
-        headers = ["-H", "Prefer: wait=30", "-H", f'If-None-Match: "{known}"']
-        url = "http://{}:{}/polls/curled".format(*served.address)
-        command = ["curl", "-sS", *headers, *options, "-w", " %{http_code}", url]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-
-    with curl(0) as waiting:
-        served.wait_for(pending=1)
-        served.ask("POST /polls/curled", body="x")
-        assert waiting.communicate(timeout=10)[0] == '["curled", "0", "1"] 200'
-    cancelled = served.statistics()["cancelled"]
-    with curl(1, "--max-time", "0.5") as impatient:
-        served.wait_for(pending=1)
-    assert impatient.returncode == 28
-    served.wait_for(pending=0, keys=0, cancelled=cancelled + 1)
-
-
 @each(SERVERS)
 def test_client_leaves_and_its_poll_is_cancelled_at_once(
     served: Served, leave: Callable[[socket.socket], None]
@@ -187,16 +165,6 @@ def test_client_leaves_another_handler_and_that_comes_to_its_end(served: Served)
 def test_poll_by_head_has_the_headers_alone(served: Served) -> None:
     answer = served.ask("HEAD /polls/headed")
     assert (answer.status, answer.body, answer.headers["etag"]) == (200, b"", '"0"')
-
-
-@each(ON_STARLETTE)
-def test_lines_of_one_header_are_joined(served: Served) -> None:
-    head = "GET /polls/joined HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-    lines = 'If-None-Match: "7"\r\nPrefer: respond-async\r\nIf-None-Match: "0"\r\nPrefer: wait=1\r\n\r\n'
-    client = socket.create_connection(served.address, timeout=20)
-    client.sendall((head + lines).encode())
-    answer = read(client)
-    assert (answer.status, answer.headers["preference-applied"]) == (304, "wait=1")
 
 
 @each(ON_STARLETTE)

@@ -9,7 +9,6 @@ from typing import Any, Final, final
 from .answer import Answer
 from .asgi import Message, Receive, RequestScope, Scope, Send, deliver
 from .delivery import Delivery
-from .prefer import PollRequest
 from .route import Endpoint, header, joined, send_answer
 
 _BODY: Final = "http.response.body"
@@ -121,8 +120,9 @@ class EventRoute(Endpoint):
                 async with asyncio.timeout(self._content.desk.policy.stall):
                     await deliver(send, {"type": _BODY, "body": last})
 
-    async def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
-        return await self._read(scope, receive, joined(header(scope, b"last-event-id")[-1:]))
+    def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
+        last = joined(header(scope, b"last-event-id")[-1:])
+        return {"since": last} if last else {}
 
 
 def _start(answer: Answer) -> Message:
