@@ -51,6 +51,8 @@ class KeyChecks:
         # Keys to check when the running check is through, and on the next iterations; with the limit of each.
         self._nested: OrderedDict[Hashable, int] = OrderedDict()
         self._soon: OrderedDict[Hashable, int] = OrderedDict()
+        #: Keys that somebody will mark: until then, an operation that completes at its deadline misses no trigger.
+        self.coming: Final[set[Hashable]] = set()
         # What is left of the check that work() makes; its key; and its number: that of the newest mark of its key,
         # before the check or during it.
         self._steps: Iterator[None] | None = None
@@ -122,13 +124,13 @@ class KeyChecks:
         return False
 
     def is_about_to_check(self, op: Operation) -> bool:
-        """Is a key of *op* marked, or being checked in slices that may not have reached *op* yet?"""
+        """Is a key of *op* marked, coming, or being checked in slices that may not have reached *op* yet?"""
         keys = op._op_keys
         is_working = self._steps is not None
         if EVERY_KEY in self._soon or (is_working and self._soon_key is EVERY_KEY):
             return True
         for key in keys:
-            if key in self._soon:
+            if key in self._soon or key in self.coming:
                 return True
         return is_working and self._soon_key in keys
 
@@ -137,6 +139,7 @@ class KeyChecks:
         self._steps = self._soon_key = None
         self._nested.clear()
         self._soon.clear()
+        self.coming.clear()
 
     def call_for_read(self, op: Operation) -> int:
         """Called while *op* is tried, which is to read again. If a check tries it, that check has an effect.
