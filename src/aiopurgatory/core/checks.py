@@ -51,8 +51,8 @@ class KeyChecks:
         # Keys to check when the running check is through, and on the next iterations; with the limit of each.
         self._nested: OrderedDict[Hashable, int] = OrderedDict()
         self._soon: OrderedDict[Hashable, int] = OrderedDict()
-        # Keys that somebody will mark.
-        self._coming: set[Hashable] = set()
+        #: Keys that somebody will mark: until then, an operation that completes at its deadline misses no trigger.
+        self.coming: Final[set[Hashable]] = set()
         # What is left of the check that work() makes; its key; and its number: that of the newest mark of its key,
         # before the check or during it.
         self._steps: Iterator[None] | None = None
@@ -120,23 +120,14 @@ class KeyChecks:
                 return True
         return False
 
-    def announce(self, key: Hashable) -> None:
-        """Note that *key* will be marked: until then, an operation that completes at its deadline misses no trigger."""
-        self._coming.add(key)
-
-    def mark_announced(self, key: Hashable, limit: int) -> None:
-        """Check *key*, announced before, on the next iteration, until *limit* operations have ended."""
-        self._coming.discard(key)
-        self.mark(key, limit)
-
     def is_about_to_check(self, op: Operation) -> bool:
-        """Is a key of *op* announced, marked, or being checked in slices that may not have reached *op* yet?"""
+        """Is a key of *op* marked, coming, or being checked in slices that may not have reached *op* yet?"""
         keys = op._op_keys
         is_working = self._steps is not None
-        if EVERY_KEY in self._soon or EVERY_KEY in self._coming or (is_working and self._soon_key is EVERY_KEY):
+        if EVERY_KEY in self._soon or (is_working and self._soon_key is EVERY_KEY):
             return True
         for key in keys:
-            if key in self._soon or key in self._coming:
+            if key in self._soon or key in self.coming:
                 return True
         return is_working and self._soon_key in keys
 
@@ -145,7 +136,7 @@ class KeyChecks:
         self._steps = self._soon_key = None
         self._nested.clear()
         self._soon.clear()
-        self._coming.clear()
+        self.coming.clear()
 
     def call_for_read(self, op: Operation) -> int:
         """Called while *op* is tried, which is to read again. If a check tries it, that check has an effect.
