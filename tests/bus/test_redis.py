@@ -16,6 +16,8 @@ from private_proxy import Proxy  # noqa: E402
 from private_servers import Server  # noqa: E402
 
 from aiopurgatory.bus import Bus, BusConnectError  # noqa: E402
+from aiopurgatory.bus.engine import Lost  # noqa: E402
+from aiopurgatory.bus.redis_server import RedisServer, Wire  # noqa: E402
 
 from .conftest import made  # noqa: E402
 from .servers import AclRedis, ClusterRedis, OldRedis, bus_on  # noqa: E402
@@ -225,11 +227,14 @@ async def test_master_demoted_link_cut_before_it_is_asked(server: AclRedis, user
 
 
 async def test_control_servers_not_told_apart_wakes_nobody(server: AclRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def same(connection: Any) -> object:
-        await connection.read_response(timeout=inf)
-        return "the same"
+    connect = RedisServer.connect_to_master
 
-    monkeypatch.setattr("aiopurgatory.bus.redis.run_id", same)
+    async def same(self: RedisServer, lost: Lost) -> Wire:
+        wire = await connect(self, lost)
+        wire.life = "the same"
+        return wire
+
+    monkeypatch.setattr(RedisServer, "connect_to_master", same)
     async with moved(server, is_met=False) as there:
         await asyncio.sleep(3.0)
         assert there.everything == 1

@@ -103,7 +103,7 @@ def without_life(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_generations(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writes, "next_generation", lambda page, state: replace(state, server=page.server))
+    patch.setattr(writes, "next_generation", lambda page, state: state._replace(server=page.server))
 
 
 def without_pause(patch: pytest.MonkeyPatch) -> None:
