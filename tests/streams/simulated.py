@@ -66,7 +66,10 @@ class SimulatedServer(MemoryStore):
             writer, _, count = text.partition("\n")[2].partition(":")
             counts = [int(each.rpartition(":")[2]) for each in truth.values() if each.startswith(f"\n{writer}:")]
             assert not counts or int(count) > counts[-1], f"{topic}: {text!r} after {counts[-1]}"
-            run = self.living.get(json.loads(commit.state).get("producer"))
+            producer = json.loads(commit.state).get("producer")
+            is_newest = not counts or truth[number - 1].startswith(f"\n{writer}:")
+            assert is_newest or not producer, f"{topic}: {text!r} of a producer that was replaced"
+            run = self.living.get(producer)
             is_living = run is not None and run._renewing is not None and not run._renewing.done()
             assert text != f"{END}\nabandoned" or not is_living, f"{topic}: abandoned, and its producer lives"
             truth[number] = text
@@ -84,8 +87,9 @@ class SimulatedStore:
         server.stores.append(self)
         #: The faults of the next commits, in order.
         self.faults: list[str] = []
-        self.is_down = False
-        self.is_deaf = False
+        self.is_down = self.is_deaf = False
+        #: Raised by each read and commit.
+        self.broken: Exception | None = None
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         self._notify, self._notify_all = notify, notify_all
@@ -127,5 +131,7 @@ class SimulatedStore:
     async def _travel(self) -> None:
         if self._random.random() < 0.8:
             await asyncio.sleep(self._random.random() / 50)
+        if self.broken is not None:
+            raise self.broken
         if self.is_down or self._server.is_down:
             raise StoreDownError("the server is down")
