@@ -52,7 +52,7 @@ test: $(READY)  ## run all checks, build the docs, and test both forms: 8 minute
 
 # Other targets: make test-attacks and make test-examples. Of the benchmarks' tests, those that run every competitor take
 # minutes: pytest tests/benchmarks runs them, too.
-ATTACKS := tests/web/attacks tests/web/proxies $(addprefix tests/web/test_,connected_served.py crowds.py events_answer_served.py events_served.py servers.py)
+ATTACKS := tests/web/attacks tests/web/proxies $(addprefix tests/web/test_,connected_served.py crowds.py events_served.py servers.py)
 EXAMPLES := tests/benchmarks tests/examples
 NOT_BY_DEFAULT := $(ATTACKS) $(EXAMPLES)
 SUITE := $(BIN)/pytest -m "not spark and not chaos and not servers" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
@@ -168,7 +168,7 @@ test-all: test  ## run the suite on every installed Python from 3.11 to 3.14
 	done
 
 # TARGETS="test-attacks test-chaos" runs these there, and PYTHONS="3.14" on one Python. .ci/newer.sh has the rest.
-test-newer:  ## run the suite on newer Pythons, Redis, Valkey and PostgreSQL, in a chroot (Debian, as root): an hour
+test-newer:  ## run the suite on newer Pythons, Redis, Valkey and PostgreSQL, in a chroot (Debian, as root): 1.5 hours
 	@.ci/newer.sh
 
 check: $(READY)  ## run ruff, mypy --strict and basedpyright, over the Python of the pages, too, and validate the workflows

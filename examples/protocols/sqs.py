@@ -91,6 +91,14 @@ def queue_of(asked: dict[str, Any]) -> str:
     return str(asked["QueueUrl"].rpartition("/")[2])
 
 
+def tell(request: Request, queue: str) -> None:
+    """Call one client to claim a message: one of this worker, or if none waits here, one of each other worker."""
+    if purgatory.waiting(queue):
+        purgatory.check_and_complete(queue, limit=1)
+    else:
+        request.app.state.bus.publish(queue, limit=1)
+
+
 async def create_queue(request: Request, asked: dict[str, Any]) -> dict[str, Any]:
     return {"QueueUrl": f"{request.base_url}{asked['QueueName']}"}
 
@@ -98,7 +106,7 @@ async def create_queue(request: Request, asked: dict[str, Any]) -> dict[str, Any
 async def send_message(request: Request, asked: dict[str, Any]) -> dict[str, Any]:
     queue = queue_of(asked)
     sent = await messages.send(queue, asked["MessageBody"])
-    request.app.state.bus.publish(queue, limit=1)
+    tell(request, queue)
     return sent
 
 
@@ -116,7 +124,7 @@ async def receive_message(request: Request, asked: dict[str, Any]) -> dict[str, 
 async def change_message_visibility(request: Request, asked: dict[str, Any]) -> dict[str, Any]:
     queue = queue_of(asked)
     await messages.run(HIDE, queue, *asked["ReceiptHandle"].split(" "), asked["VisibilityTimeout"])
-    request.app.state.bus.publish(queue, limit=1)
+    tell(request, queue)
     return {}
 
 

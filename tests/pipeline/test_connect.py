@@ -128,7 +128,7 @@ def test_connect_server_that_dies_in_a_job_says_so(tmp_path: Path) -> None:
             said, errors = client.communicate()
         finally:
             client.kill()
-    assert said.startswith(b"JobFailedError the Spark Connect server cannot be reached any more: start it again, and ")
+    assert said.startswith(b"JobFailedError the Spark Connect server cannot be reached any more: start it, and ")
     assert said.count(b"\n") == 1
     assert errors == b""
 

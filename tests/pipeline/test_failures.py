@@ -88,7 +88,7 @@ def test_java_fails_says_the_deepest_cause(spark: SparkSession) -> None:
             'java.io.IOException: Cannot run program "/opt/python3.12": error=2, No such file or directory',
             "/opt/python3.12 is missing on a machine of the cluster: install it there, or set PYSPARK_PYTHON",
         ),
-        ("[PYTHON_VERSION_MISMATCH] Python in worker has", "the cluster's Python is not of the same version"),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has", "the cluster's Python has another version"),
         ("StatusCode.UNAVAILABLE", "the Spark Connect server cannot be reached any more"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory.pipeline.model import FEW, MANY, ModelError, read_model, to_json
+from aiopurgatory.pipeline.model import FEW, MANY, ModelError, enough, read_model, to_json
 
 
 def test_read_model_is_what_was_written(tmp_path: Path) -> None:
@@ -60,3 +60,16 @@ def test_read_model_of_something_else_is_refused(tmp_path: Path, text: str) -> N
 def test_workload_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match=f"{next(iter(change))} must be"):
         replace(FEW, **change)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [
+        ({}, 20_000),  # 200 ms at most: a few hundred are enough
+        ({"completion_ms": (0.0, None), "timeouts_ms": ((1_000.0, 0.5), (10_000.0, 0.5))}, 80_000),  # 10 s at 2,000/s
+        ({"completion_ms": (0.0, 5_000.0), "timeouts_ms": ((None, 1.0),)}, 40_000),
+        ({"completion_ms": (0.0, None), "timeouts_ms": ((None, 1.0),)}, 100_000),
+    ],
+)
+def test_enough_is_four_times_the_longest_wait(changes: dict[str, Any], rows: int) -> None:
+    assert enough([replace(FEW, arrivals_per_second=(2_000.0,) * 24, **changes)]) == rows

@@ -112,8 +112,8 @@ def test_messages_are_received_until_they_are_deleted(redis: Redis, workers: int
     print(f"sqs, {workers} workers: {len(received)} messages, 0 lost, {again} again after a kill or the restart")
 
 
-@pytest.mark.parametrize(("workers", "most"), [(1, 1.5), (2, 2.5)])
-def test_message_is_claimed_about_once_in_each_worker(redis: Redis, workers: int, most: float) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_message_is_claimed_about_once(redis: Redis, workers: int) -> None:
     """100 consumers wait for one queue. Besides, each poll looks once as it comes."""
     with App("sqs", redis.url(), workers) as app, Client.from_url(redis.url()) as server:
         queues = Queues(app, ["jobs"], 0)
@@ -135,4 +135,4 @@ def test_message_is_claimed_about_once_in_each_worker(redis: Redis, workers: int
         finally:
             queues.close()
     print(f"sqs, {workers} workers: {found:.2f} claims a message")
-    assert found <= most
+    assert found <= 1.5

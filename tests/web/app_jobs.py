@@ -2,15 +2,14 @@
 
 GET /next?client=        waits for a job; null after 20 s
 POST /jobs/{number}      a new job
-POST /read               reads its body within a block, and answers its length; only of Starlette
-GET /jobs                those that wait, those that were put back, and to which client each was handed out when
-GET /statistics          of the purgatory
+GET /statistics          of the purgatory, with the jobs that wait, those that were put back, and to which client each
+                         was handed out when
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -19,15 +18,16 @@ import fastapi
 import litestar
 from aiohttp import web
 from starlette.applications import Starlette
-from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aiopurgatory import Purgatory
-from aiopurgatory.web import while_connected
+from aiopurgatory import Purgatory, PurgatoryClosedError
+from aiopurgatory.web import close_on_stop, while_connected
 from aiopurgatory.web.aiohttp import setup
 from aiopurgatory.web.aiohttp import while_connected as while_connected_to_aiohttp
+
+from .apps import behind
 
 purgatory = Purgatory("jobs")
 jobs: list[int] = []
@@ -58,7 +58,7 @@ def hand_out(job: int | None, client: str) -> int | None:
 
 
 def state() -> dict[str, Any]:
-    return {"jobs": jobs, "back": back, "handed_out": handed_out}
+    return asdict(purgatory.statistics()) | {"jobs": jobs, "back": back, "handed_out": handed_out}
 
 
 @asynccontextmanager
@@ -67,48 +67,47 @@ async def lifespan(_: Any) -> AsyncIterator[None]:
         yield
 
 
-def starlette() -> Starlette:
+@asynccontextmanager
+async def closing_lifespan(_: Any) -> AsyncIterator[None]:
+    async with purgatory:
+        close_on_stop(purgatory)
+        yield
+
+
+def closing() -> Starlette:
+    """Whose jobs are waited for no longer when the server stops."""
+    return starlette(closing_lifespan)
+
+
+def starlette(lifespan: Any = lifespan) -> Starlette:
+    async def stops(request: Request, exc: Exception) -> Response:
+        return Response("the server stops", 503)
+
     async def next_job(request: Request) -> Response:
         async with while_connected(request.receive):
             job = await work()
         return JSONResponse(hand_out(job, request.query_params["client"]))
-
-    async def read(request: Request) -> Response:
-        size = 0
-        async with while_connected(request.receive) as receive:
-            async for chunk in Request(request.scope, receive).stream():
-                size += len(chunk)
-        return JSONResponse(size)
 
     async def add(request: Request) -> Response:
         put(request.path_params["number"])
         return Response()
 
     async def tell(request: Request) -> Response:
-        return JSONResponse(asdict(purgatory.statistics()))
-
-    async def show(request: Request) -> Response:
         return JSONResponse(state())
 
     return Starlette(
         routes=[
             Route("/next", next_job),
-            Route("/read", read, methods=["POST"]),
             Route("/jobs/{number:int}", add, methods=["POST"]),
-            Route("/jobs", show),
             Route("/statistics", tell),
         ],
         lifespan=lifespan,
+        exception_handlers={PurgatoryClosedError: stops},
     )
 
 
 def behind_middleware() -> Starlette:
-    async def dispatch(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        return await call_next(request)
-
-    app = starlette()
-    app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
-    return app
+    return behind(starlette())
 
 
 async def connected(request: fastapi.Request) -> AsyncIterator[None]:
@@ -127,13 +126,9 @@ def fastapi_depends() -> fastapi.FastAPI:
     async def add(number: int) -> None:
         put(number)
 
-    @app.get("/jobs")
-    async def show() -> dict[str, Any]:
-        return state()
-
     @app.get("/statistics")
     async def tell() -> dict[str, Any]:
-        return asdict(purgatory.statistics())
+        return state()
 
     return app
 
@@ -149,15 +144,11 @@ def litestar_app() -> litestar.Litestar:
     async def add(number: int) -> None:
         put(number)
 
-    @litestar.get("/jobs")
-    async def show() -> dict[str, Any]:
-        return state()
-
     @litestar.get("/statistics")
     async def tell() -> dict[str, Any]:
-        return asdict(purgatory.statistics())
+        return state()
 
-    return litestar.Litestar([next_job, add, show, tell], lifespan=[lifespan])
+    return litestar.Litestar([next_job, add, tell], lifespan=[lifespan])
 
 
 def aiohttp() -> web.Application:
@@ -170,14 +161,10 @@ def aiohttp() -> web.Application:
         put(int(request.match_info["number"]))
         return web.Response()
 
-    async def show(request: web.Request) -> web.Response:
-        return web.json_response(state())
-
     async def tell(request: web.Request) -> web.Response:
-        return web.json_response(asdict(purgatory.statistics()))
+        return web.json_response(state())
 
     app = web.Application()
     setup(app, purgatory)
-    app.add_routes([web.get("/next", next_job), web.post("/jobs/{number}", add)])
-    app.add_routes([web.get("/jobs", show), web.get("/statistics", tell)])
+    app.add_routes([web.get("/next", next_job), web.post("/jobs/{number}", add), web.get("/statistics", tell)])
     return app

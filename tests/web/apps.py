@@ -2,7 +2,9 @@
 
 GET /polls/{topic}      a long poll, by the route; ?client= names the client
 POST /polls/{topic}     a new version; answers how many polls waited for that
-GET /events/{topic}     the same as a stream of events
+GET /events/{topic}     the same as a stream of events; of "large", each is 1 MB
+GET /hasty/{topic}      the same, but each event must be sent in a second
+GET /deaf/{topic}       the same from a handler that does not pass its receive(); only of answering()
 GET /own/{topic}        a long poll in a handler of its own
 POST /own/{topic}       the same, after its body was read, and with ?since=
 POST /debit             waits for POST /credit, not in the purgatory, and notes that it came to its end
@@ -20,12 +22,14 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Scope
 
-from aiopurgatory import GoneError, Purgatory
+from aiopurgatory import GoneError, NotFoundError, Purgatory
 from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
+
+SIZE = 1_000_000
 
 
 class Topics:
@@ -35,12 +39,14 @@ class Topics:
         self.counters: dict[str, int] = {}
 
     def version(self, topic: str) -> str:
+        if topic == "unknown":
+            raise NotFoundError("there is no such topic")
         return str(self.counters.get(topic, 0))
 
     def read(self, topic: str, since: str | None, version: str) -> bytes:
         if since is not None and int(version) - int(since) > 100:
             raise GoneError(f"version {since} is gone")
-        return json.dumps([topic, since, version]).encode()
+        return json.dumps([topic, since, version]).encode().ljust(SIZE if topic == "large" else 1)
 
     def bump(self, topic: str) -> None:
         self.counters[topic] = self.counters.get(topic, 0) + 1
@@ -49,6 +55,7 @@ class Topics:
 topics = Topics()
 purgatory = Purgatory("polls", max_pending=20_000)
 polling = LongPolling(purgatory, topics, policy=Policy(max_wait=150.0))
+hasty = LongPolling(purgatory, topics, policy=Policy(stall=1.0, heartbeat=0.9))
 
 
 def bump(topic: str) -> str:
@@ -77,7 +84,18 @@ class Account:
 account = Account()
 
 
-def starlette() -> Starlette:
+def client(scope: Scope) -> str | None:
+    """The client's name for itself."""
+    return HTTPConnection(scope).query_params.get("client")
+
+
+EVENTS = [
+    Route("/events/{topic}", EventRoute(polling, client=client), methods=["GET"]),
+    Route("/hasty/{topic}", EventRoute(hasty, client=client)),
+]
+
+
+def starlette(events: list[Route] = EVENTS) -> Starlette:
     async def publish(request: Request) -> Response:
         await request.body()
         return Response(bump(request.path_params["topic"]))
@@ -108,7 +126,7 @@ def starlette() -> Starlette:
         routes=[
             Route("/polls/{topic}", LongPollRoute(polling, client=client), methods=["GET"]),
             Route("/polls/{topic}", publish, methods=["POST"]),
-            Route("/events/{topic}", EventRoute(polling, client=client), methods=["GET"]),
+            *events,
             Route("/own/{topic}", own, methods=["GET", "POST"]),
             Route("/debit", debit, methods=["POST"]),
             Route("/credit", credit, methods=["POST"]),
@@ -117,9 +135,19 @@ def starlette() -> Starlette:
     )
 
 
-def client(scope: Scope) -> str | None:
-    """The client's name for itself."""
-    return HTTPConnection(scope).query_params.get("client")
+def answering() -> Starlette:
+    """With streams from handlers of one's own."""
+
+    def handler(polls: LongPolling[str], listens: bool = True) -> Callable[[Request], Awaitable[Response]]:
+        async def events(request: Request) -> Response:
+            topic, receive = request.path_params["topic"], request.receive if listens else None
+            events = await polls.events(topic, request.headers, client=client(request.scope), receive=receive)
+            return StreamingResponse(events, events.status, events.headers)
+
+        return events
+
+    handlers = {"events": handler(polling), "hasty": handler(hasty), "deaf": handler(hasty, listens=False)}
+    return starlette([Route(f"/{path}/{{topic}}", events) for path, events in handlers.items()])
 
 
 def in_groups() -> Starlette:
@@ -133,12 +161,19 @@ def in_groups() -> Starlette:
     return Starlette(routes=[Route("/polls/{topic}", route, methods=["GET"]), Route("/statistics", tell)])
 
 
-def behind_middleware() -> Starlette:
+def behind(app: Starlette) -> Starlette:
     """With a middleware in between that lets no is_disconnected() hear of the client."""
 
     async def dispatch(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         return await call_next(request)
 
-    app = starlette()
     app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
     return app
+
+
+def behind_middleware() -> Starlette:
+    return behind(starlette())
+
+
+def answering_behind_middleware() -> Starlette:
+    return behind(answering())

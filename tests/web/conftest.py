@@ -1,26 +1,77 @@
 from __future__ import annotations
 
+import asyncio
+import gc
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.web.signals import STOP_SIGNALS
 
+from .browser import Browser
+from .eventsource import Streams, leave
 from .helpers import Served
-from .polls import Counters, Polls
+from .polls import Counters, Polls, check_empty, settle
+
+if TYPE_CHECKING:
+    from selenium import webdriver
+
+Kept = Callable[[type], int]
+Making = Callable[..., Streams]
 
 
 @pytest.fixture
-def counters() -> Counters:
+def source() -> Any:
+    """That of ``polls`` and ``streams``. Modules have others."""
     return Counters()
 
 
 @pytest.fixture
-async def polls(purgatory: Purgatory, counters: Counters) -> AsyncIterator[Polls]:
-    yield Polls(purgatory, counters)
+async def polls(purgatory: Purgatory, source: Any) -> AsyncIterator[Polls]:
+    yield Polls(purgatory, source)
+    await settle()
     assert purgatory.num_delayed == 0
+
+
+@pytest.fixture
+async def make(purgatory: Purgatory, source: Any) -> AsyncIterator[Making]:
+    """Makes streams of the source and settings that it is given. Afterwards, their clients leave."""
+    made: list[Streams] = []
+
+    def make(source: Any = source, **settings: Any) -> Streams:
+        made.append(Streams(purgatory, source, **settings))
+        return made[-1]
+
+    yield make
+    for streams in made:
+        await leave(*[client for client in streams.clients if not client.task.done()])
+        await settle()
+        check_empty(streams.polling)
+
+
+@pytest.fixture
+def streams(make: Making) -> Streams:
+    return make()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listen to a poll from the next loop iteration on: so each order of things can be had without a wait."""
+    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    """Counts the objects of a class that the test has made and not let go. The garbage collector is off."""
+    gc.collect()
+    gc.disable()
+    before = Counter(map(type, gc.get_objects()))
+    yield lambda kind: Counter(map(type, gc.get_objects()))[kind] - before[kind]
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +88,9 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     """One server for all tests of a module that name it by each()."""
     with Served(*request.param) as server:
         yield server
+
+
+@pytest.fixture
+async def browser(driver: webdriver.Chrome) -> AsyncIterator[Browser]:
+    yield Browser(driver)
+    await asyncio.to_thread(driver.get, "about:blank")

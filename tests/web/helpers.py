@@ -32,6 +32,11 @@ class Answered:
         self.status = int(status.split()[1]) if status else 0
         self.headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
+    @property
+    def json(self) -> Any:
+        assert self.status == 200, (self.status, self.body)
+        return json.loads(self.body)
+
 
 class Served:
     """A server process: *server* is ``uvicorn-LOOP-HTTP``, ``hypercorn-LOOP-WORKERS``, ``aiohttp-LOOP``,
@@ -105,7 +110,7 @@ class Served:
         return self.send(f"GET /polls/{topic}", {"If-None-Match": f'"{version}"', "Prefer": f"wait={wait}"})
 
     def statistics(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.ask("GET /statistics").body)
+        found: dict[str, Any] = self.ask("GET /statistics").json
         return found
 
     def wait_for(self, **expected: int) -> None:

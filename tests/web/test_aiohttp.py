@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
@@ -15,7 +16,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.web import DisconnectedError, LongPolling
 from aiopurgatory.web.aiohttp import receive, setup, while_connected
 
-from .polls import Counters
+from .polls import KNOWN, Counters, until
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -29,8 +30,7 @@ class Site:
         self.seen: list[str] = []
 
     async def answer(self, request: web.Request) -> int:
-        headers = {"if-none-match": '"0"'}
-        return (await self.polling.answer("n", headers, request.query, receive=receive(request))).status
+        return (await self.polling.answer("n", KNOWN, request.query, receive=receive(request))).status
 
     @asynccontextmanager
     async def served(self, handler: Handler, cancels: bool = True) -> AsyncIterator[tuple[str, int]]:
@@ -59,12 +59,6 @@ def site() -> Site:
     return Site()
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 (no event announces it)
-            await asyncio.sleep(0.01)
-
-
 async def test_handler_that_polls_runs_to_its_end(site: Site) -> None:
     async def handler(request: web.Request) -> web.Response:
         site.seen.append(str(await site.answer(request)))
@@ -78,11 +72,8 @@ async def test_handler_that_polls_runs_to_its_end(site: Site) -> None:
 
 @pytest.mark.parametrize("failure", [LookupError, web.HTTPNotFound])
 async def test_handler_that_raises_after_its_poll_is_logged_once(
-    site: Site, failure: type[Exception], caplog: pytest.LogCaptureFixture
+    site: Site, failure: type[Exception], caplog: pytest.LogCaptureFixture, reported: list[Any]
 ) -> None:
-    reports: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["message"]))
-
     async def handler(request: web.Request) -> web.Response:
         await site.answer(request)
         site.seen.append("ended")
@@ -91,7 +82,7 @@ async def test_handler_that_raises_after_its_poll_is_logged_once(
     await site.ask_and_leave(handler, lambda: site.purgatory.num_delayed == 1)
     gc.collect()
     await asyncio.sleep(0)
-    assert reports == []
+    assert reported == []
     logged = [] if failure is web.HTTPNotFound else ["a handler raised after its client had disconnected"]
     assert [record.message for record in caplog.records if record.name == "aiohttp.web"] == logged
 
@@ -137,7 +128,6 @@ async def test_block_without_handler_cancellation_says_what_it_needs(site: Site)
 
 
 async def test_receive_without_setup_says_what_it_needs() -> None:
-    with pytest.raises(RuntimeError, match=r"needs an app that was prepared by setup\(app, purgatory\)"):
-        receive(make_mocked_request("GET", "/"))
-    with pytest.raises(RuntimeError, match=r"needs an app that was prepared by setup\(app, purgatory\)"):
-        while_connected(make_mocked_request("GET", "/"))
+    for function in (receive, while_connected):
+        with pytest.raises(RuntimeError, match=r"needs an app that was prepared by setup\(app, purgatory\)"):
+            function(make_mocked_request("GET", "/"))

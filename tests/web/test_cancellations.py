@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -11,29 +11,32 @@ import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.streams import MemoryLog
-from aiopurgatory.web import LongPolling, LongPollRoute
+from aiopurgatory.web import LogPolling, LongPolling
 
-from .polls import Counters, settle
-from .test_longpoll_async import Database
+from .polls import KNOWN, Counters, Database, Leaving, settle
 
 Respond = Callable[[Callable[[], Awaitable[Any]]], Awaitable[int]]
+pytestmark = pytest.mark.usefixtures("at_once")
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Listen to a poll from the next loop iteration on."""
-    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
-
-
-@pytest.fixture(params=["memory", "database"])
-def respond(request: pytest.FixtureRequest, purgatory: Purgatory) -> Respond:
+@pytest.fixture(params=["memory", "database", "log"])
+async def respond(request: pytest.FixtureRequest, purgatory: Purgatory) -> AsyncIterator[Respond]:
     """Answers a poll that waits, and returns the status."""
-    polling: Any = LongPolling(purgatory, Counters() if request.param == "memory" else Database(), stop_signals=False)
+    async with MemoryLog() as log:
+        headers = KNOWN
+        match request.param:
+            case "log":
+                polling: Any = LogPolling(log)
+                headers = {"if-none-match": '"{}"'.format(await log.append("n", "first"))}
+            case "memory":
+                polling = LongPolling(purgatory, Counters(), stop_signals=False)
+            case _:
+                polling = LongPolling(purgatory, Database(), stop_signals=False)
 
-    async def respond(receive: Callable[[], Awaitable[Any]]) -> int:
-        return int((await polling.answer("n", {"if-none-match": '"0"'}, receive=receive)).status)
+        async def respond(receive: Callable[[], Awaitable[Any]]) -> int:
+            return int((await polling.answer("n", headers, receive=receive)).status)
 
-    return respond
+        yield respond
 
 
 async def swallowed(respond: Callable[[], Awaitable[int]]) -> int:
@@ -80,19 +83,11 @@ Place = Callable[[Callable[[], Awaitable[int]]], Coroutine[Any, Any, int]]
 
 @pytest.mark.parametrize("place", [swallowed, cleaning_up, shielded])
 async def test_poll_of_a_cancelled_task_ends_499_as_its_client_leaves(respond: Respond, place: Place) -> None:
-    left = asyncio.Event()
-
-    async def receive() -> dict[str, str]:
-        await left.wait()
-        return {"type": "http.disconnect"}
-
-    async def handle() -> int:
-        return await place(lambda: respond(receive))
-
-    task = asyncio.create_task(handle())
-    await asyncio.sleep(0.01)
+    client = Leaving()
+    task = asyncio.create_task(place(lambda: respond(client)))
+    await asyncio.sleep(0.05)
     await settle()
-    left.set()
+    client.leave()
     async with asyncio.timeout(5):
         assert await task == 499
 
@@ -110,37 +105,3 @@ async def test_poll_cancelled_as_its_client_leaves_is_cancelled(respond: Respond
     left.set()
     await asyncio.wait([task], timeout=5)
     assert task.cancelled()
-
-
-@pytest.mark.parametrize("place", [swallowed, cleaning_up, shielded])
-async def test_poll_of_a_log_in_a_cancelled_task_ends_499(place: Place) -> None:
-    left = asyncio.Event()
-    sent: list[Any] = []
-
-    async def receive() -> dict[str, str]:
-        await left.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    async with MemoryLog() as log:
-        after = await log.append("topic", "first")
-        route = LongPollRoute(log)
-        scope: dict[str, Any] = {
-            "type": "http",
-            "method": "GET",
-            "query_string": b"after=" + after.encode(),
-            "headers": [],
-        }
-        scope |= {"path_params": {"topic": "topic"}, "path": "/topic"}
-
-        async def respond() -> int:
-            await route(scope, receive, send)
-            return int(sent[0]["status"])
-
-        task = asyncio.create_task(place(respond))
-        await asyncio.sleep(0.05)
-        left.set()
-        async with asyncio.timeout(5):
-            assert await task == 499

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvicorn
-from selenium import webdriver
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
-from aiopurgatory import Purgatory
 from aiopurgatory.streams import MemoryLog
-from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy, RequestScope
+from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
 
-from .test_events_browser import Browser, until
+from .browser import Browser, Site
+from .polls import until
 
 pytestmark = pytest.mark.slow
 
@@ -59,110 +52,54 @@ class Jobs:
         return json.dumps({"state": version, "result": self.results[job]}).encode()
 
 
-class Site:
-    """The routes of a log and of jobs, and of the page; requests for the former may be refused."""
+async def text(request: Request) -> Response:
+    return HTMLResponse("Please log in", headers={"ETag": '"1"'})
+
+
+async def silent(request: Request) -> Response:
+    """A stream whose server has gone without a goodbye."""
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"id: 1\ndata: one\n\n"
+        await asyncio.sleep(20.0)
+
+    return StreamingResponse(body(), media_type="text/event-stream")
+
+
+class Logs(Site):
+    """The routes of a log and of jobs, and the page."""
 
     def __init__(self, log: MemoryLog) -> None:
-        self.log, self.jobs = log, Jobs()
-        self.polling = LongPolling(Purgatory("jobs"), self.jobs, policy=Policy(retry_after=(1, 1)))
         policy = Policy(retry_after=(1, 1), heartbeat=0.2)
-        #: When requests came, and what they have of the client.
-        self.requests: list[tuple[float, str, str]] = []
-        #: The status and the headers of answers in the place of the routes'; 0: none.
-        self.refusal: tuple[int, dict[str, str]] = (0, {})
-        self._connections: set[asyncio.StreamWriter] = set()
-        self.polls = LongPollRoute(log, policy=policy, client=_client)
-        self.routed = Starlette(
-            routes=[
-                Route("/page", self._page),
-                Mount("/js", StaticFiles(packages=[("aiopurgatory.web", "js")])),
-                Route("/events/{topic}", EventRoute(log, policy=policy, client=_client)),
-                Route("/polls/{topic}", _Polls(self)),
-                Route("/jobs/{job}", LongPollRoute(self.polling, since=_since)),
-                Route("/silent", self._silent),
-                Route("/text", self._text),
-            ]
+        client = lambda scope: scope.query.get("client")  # noqa: E731
+        since = lambda scope: "running" if "wait" in scope.query else None  # noqa: E731
+        self.log, self.jobs = log, Jobs()
+        self.polling = LongPolling(log.purgatory, self.jobs, policy=policy)
+        super().__init__(
+            log.purgatory,
+            {"/page": PAGE},
+            Route("/events/{topic}", EventRoute(log, policy=policy, client=client)),
+            Route("/polls/{topic}", LongPollRoute(log, policy=policy, client=client)),
+            Route("/jobs/{job}", LongPollRoute(self.polling, since=since)),
+            Route("/silent", silent),
+            Route("/text", text),
         )
-        self.port = 0
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and not scope["path"].startswith(("/page", "/js")):
-            headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-            has = headers.get("last-event-id") or headers.get("if-none-match", "").strip('"')
-            self.requests.append((time.monotonic(), scope["path"], has))
-            status, headers = self.refusal
-            if status:
-                await Response("refused", status, headers)(scope, receive, send)
-                return
-        await self.routed(scope, receive, send)
-
-    @asynccontextmanager
-    async def served(self) -> AsyncIterator[None]:
-        server = uvicorn.Server(uvicorn.Config(self, log_level="warning", timeout_graceful_shutdown=5))
-        with socket.create_server(("127.0.0.1", self.port)) as listener:
-            self.port = listener.getsockname()[1]
-            await self.log.purgatory.start()
-            serving = asyncio.create_task(server.serve(sockets=[listener]))
-            try:
-                yield
-            finally:
-                self.log.purgatory.close()
-                self.polling.close()
-                server.should_exit = True
-                await serving
-
-    async def _page(self, request: Request) -> Response:
-        return HTMLResponse(PAGE)
-
-    async def _text(self, request: Request) -> Response:
-        return HTMLResponse("Please log in", headers={"ETag": '"1"'})
-
-    async def _silent(self, request: Request) -> Response:
-        """A stream whose server has gone without a goodbye."""
-
-        async def body() -> AsyncIterator[bytes]:
-            yield b"id: 1\ndata: one\n\n"
-            await asyncio.sleep(20.0)
-
-        return StreamingResponse(body(), media_type="text/event-stream")
-
-
-class _Polls:
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._site.polls(scope, receive, send)
-
-
-def _client(scope: RequestScope) -> str | None:
-    return scope.query.get("client")
-
-
-def _since(scope: RequestScope) -> str | None:
-    return "running" if "wait" in scope.query else None
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async with MemoryLog(unknown_timeout=0.2) as log:
-        yield Site(log)
-
-
-@pytest.fixture
-async def browser(driver: webdriver.Chrome) -> AsyncIterator[Browser]:
-    yield Browser(driver)
-    await asyncio.to_thread(driver.get, "about:blank")
+async def site() -> AsyncIterator[Logs]:
+    async with MemoryLog(unknown_timeout=0.2, keep_events=16) as log:
+        yield Logs(log)
 
 
 class Use:
     """A client that runs in the page."""
 
-    def __init__(self, browser: Browser, site: Site) -> None:
+    def __init__(self, browser: Browser, site: Logs) -> None:
         self.browser, self.site = browser, site
 
     async def start(self, client: str, url: str, options: str = "{}") -> None:
-        await asyncio.to_thread(self.browser.driver.get, f"http://127.0.0.1:{self.site.port}/page")
+        await self.browser.open(f"{self.site.address}/page")
         await self.browser.until("return typeof window.run", "function")
         await self.browser.run(f"window.seen = run({client!r}, {url!r}, {options})")
 
@@ -174,7 +111,7 @@ class Use:
 
 
 @pytest.fixture
-def use(browser: Browser, site: Site) -> Use:
+def use(browser: Browser, site: Logs) -> Use:
     return Use(browser, site)
 
 
@@ -186,7 +123,7 @@ def url_of(client: str) -> str:
 
 
 @CLIENTS
-async def test_client_gets_all_events_and_ends_with_the_topic(use: Use, site: Site, client: str) -> None:
+async def test_client_gets_all_events_and_ends_with_the_topic(use: Use, site: Logs, client: str) -> None:
     async with site.served(), site.log.run("n") as run:
         await run.append("one", "token")
         await use.start(client, url_of(client))
@@ -202,7 +139,7 @@ async def test_client_gets_all_events_and_ends_with_the_topic(use: Use, site: Si
 
 @CLIENTS
 @pytest.mark.parametrize("status", [401, 403, 404, 410, 405])
-async def test_client_stops_where_trying_again_is_of_no_use(use: Use, site: Site, client: str, status: int) -> None:
+async def test_client_stops_where_trying_again_is_of_no_use(use: Use, site: Logs, client: str, status: int) -> None:
     async with site.served():
         site.refusal = status, {}
         await use.start(client, url_of(client))
@@ -211,7 +148,7 @@ async def test_client_stops_where_trying_again_is_of_no_use(use: Use, site: Site
 
 
 @CLIENTS
-async def test_client_ends_at_a_204(use: Use, site: Site, client: str) -> None:
+async def test_client_ends_at_a_204(use: Use, site: Logs, client: str) -> None:
     async with site.served():
         site.refusal = 204, {}
         await use.start(client, url_of(client))
@@ -220,25 +157,25 @@ async def test_client_ends_at_a_204(use: Use, site: Site, client: str) -> None:
 
 @CLIENTS
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
-async def test_client_goes_on_after_a_refusal_from_its_last_id(use: Use, site: Site, client: str, status: int) -> None:
+async def test_client_goes_on_after_a_refusal_from_its_last_id(use: Use, site: Logs, client: str, status: int) -> None:
     async with site.served(), site.log.run("n") as run:
         last = await run.append("one")
         await use.start(client, url_of(client))
         await use.texts("one")
-        await until(lambda: site.log.purgatory.num_delayed == 1)
+        await until(lambda: site.purgatory.num_delayed == 1)
         site.refusal = status, {}
-        site.log.purgatory.expire_all()
-        site.log.purgatory.close()
+        site.purgatory.expire_all()
+        site.purgatory.close()
         await until(lambda: len(site.requests) >= 3)
         await run.append("two")
-        await site.log.purgatory.start()
+        await site.purgatory.start()
         site.refusal = 0, {}
         await use.texts("one", "two")
         assert {has for _, _, has in site.requests[1:3]} == {last}
 
 
 @CLIENTS
-async def test_refused_clients_come_back_spread_out_and_later_each_time(use: Use, site: Site, client: str) -> None:
+async def test_refused_clients_come_back_spread_out_and_later_each_time(use: Use, site: Logs, client: str) -> None:
     async with site.served():
         site.refusal = 502, {}
         await use.start(client, "/text")
@@ -254,7 +191,7 @@ async def test_refused_clients_come_back_spread_out_and_later_each_time(use: Use
 
 
 @CLIENTS
-async def test_client_waits_for_as_long_as_it_is_told(use: Use, site: Site, client: str) -> None:
+async def test_client_waits_for_as_long_as_it_is_told(use: Use, site: Logs, client: str) -> None:
     async with site.served():
         site.refusal = 503, {"Retry-After": "2"}
         await use.start(client, url_of(client))
@@ -264,7 +201,7 @@ async def test_client_waits_for_as_long_as_it_is_told(use: Use, site: Site, clie
 
 
 @CLIENTS
-async def test_client_tells_what_it_hears(use: Use, site: Site, client: str) -> None:
+async def test_client_tells_what_it_hears(use: Use, site: Logs, client: str) -> None:
     async with site.served():
         site.refusal = 502, {}
         await use.start(client, url_of(client))
@@ -273,12 +210,12 @@ async def test_client_tells_what_it_hears(use: Use, site: Site, client: str) -> 
 
 
 @CLIENTS
-async def test_replaced_client_goes_on_when_it_is_told(use: Use, site: Site, client: str) -> None:
+async def test_replaced_client_goes_on_when_it_is_told(use: Use, site: Logs, client: str) -> None:
     async with site.served(), site.log.run("n") as run:
         await run.append("one")
         await use.start(client, f"{url_of(client)}?client=ann", "{replaced: true}")
         await use.texts("one")
-        await until(lambda: site.log.purgatory.num_delayed == 1)
+        await until(lambda: site.purgatory.num_delayed == 1)
         await use.browser.run(f"window.second = run({client!r}, '{url_of(client)}?client=ann')")
         await use.sees("replaced", 1)
         await use.browser.run("second.leaving.abort()")
@@ -289,19 +226,19 @@ async def test_replaced_client_goes_on_when_it_is_told(use: Use, site: Site, cli
 
 
 @CLIENTS
-async def test_aborted_client_ends_and_leaves_its_place(use: Use, site: Site, client: str) -> None:
+async def test_aborted_client_ends_and_leaves_its_place(use: Use, site: Logs, client: str) -> None:
     async with site.served(), site.log.run("n") as run:
         await run.append("one")
         await use.start(client, url_of(client))
         await use.texts("one")
-        await until(lambda: site.log.purgatory.num_delayed == 1)
+        await until(lambda: site.purgatory.num_delayed == 1)
         await use.browser.run("seen.leaving.abort()")
         await use.sees("end", "ended")
-        await until(lambda: site.log.purgatory.num_delayed == 0)
+        await until(lambda: site.purgatory.num_delayed == 0)
 
 
 @CLIENTS
-async def test_client_whose_caller_leaves_the_loop_leaves_its_place(use: Use, site: Site, client: str) -> None:
+async def test_client_whose_caller_leaves_the_loop_leaves_its_place(use: Use, site: Logs, client: str) -> None:
     async with site.served(), site.log.run("n") as run:
         await run.append("one")
         await use.start(client, "/text")
@@ -310,18 +247,18 @@ async def test_client_whose_caller_leaves_the_loop_leaves_its_place(use: Use, si
             f"for await (const each of clients.{client}({url_of(client)!r})) break; window.left = true; }})()"
         )
         await use.browser.until("return window.left", True)
-        await until(lambda: site.log.purgatory.num_delayed == 0)
+        await until(lambda: site.purgatory.num_delayed == 0)
 
 
 @CLIENTS
-async def test_page_of_a_login_is_no_answer(use: Use, site: Site, client: str) -> None:
+async def test_page_of_a_login_is_no_answer(use: Use, site: Logs, client: str) -> None:
     async with site.served():
         await use.start(client, "/text")
         await use.browser.until("return seen.end !== null", True)
         assert len(site.requests) == 1
 
 
-async def test_stream_that_is_silent_is_broken_and_resumed(use: Use, site: Site) -> None:
+async def test_stream_that_is_silent_is_broken_and_resumed(use: Use, site: Logs) -> None:
     async with site.served():
         await use.start("events", "/silent", "{silence: 0.5}")
         await until(lambda: len(site.requests) == 2)
@@ -329,7 +266,7 @@ async def test_stream_that_is_silent_is_broken_and_resumed(use: Use, site: Site)
         await use.browser.run("seen.leaving.abort()")
 
 
-async def test_heartbeats_keep_a_stream(use: Use, site: Site) -> None:
+async def test_heartbeats_keep_a_stream(use: Use, site: Logs) -> None:
     async with site.served(), site.log.run("n") as run:
         await run.append("one")
         await use.start("events", "/events/n", "{silence: 1}")
@@ -338,39 +275,38 @@ async def test_heartbeats_keep_a_stream(use: Use, site: Site) -> None:
         assert len(site.requests) == 1
 
 
-async def test_server_is_restarted_and_the_stream_is_resumed(use: Use, site: Site) -> None:
+@CLIENTS
+async def test_server_is_restarted_and_its_events_are_gone_on_with(use: Use, site: Logs, client: str) -> None:
     async with site.log.run("n") as run:
         async with site.served():
             last = await run.append("one")
-            await use.start("events", "/events/n")
+            await use.start(client, url_of(client))
             await use.texts("one")
         await run.append("two")
         async with site.served():
             await use.texts("one", "two")
-            assert site.requests[-1][2] == last
+            assert last in site.last_ids
 
 
-async def test_stream_has_an_event_for_events_that_are_gone(use: Use, site: Site) -> None:
+async def test_stream_has_an_event_for_events_that_are_gone(use: Use, site: Logs) -> None:
     async with site.served(), site.log.run("n") as run:
         await run.append("one")
         await use.start("events", "/events/n", "{after: 'lost-7'}")
         await use.sees("got.map(event => event.name)", ["gone", "message"])
 
 
-async def test_poll_goes_on_with_what_is_kept_and_tells_of_the_gap(use: Use, site: Site) -> None:
-    async with MemoryLog(keep_events=16) as log, site.served():
-        site.polls = LongPollRoute(log)
-        async with log.run("n") as run:
-            for number in range(40):
-                await run.append(str(number))
-            await use.start("poll", "/polls/n", "{wait: 1}")
-            await use.sees("gone", 1)
-            await use.sees("got.flat().at(-1)?.data", "39")
-            kept = await use.browser.run("return seen.got.flat().map(event => event.data)")
-            assert kept == [str(number) for number in range(40 - len(kept), 40)]
+async def test_poll_goes_on_with_what_is_kept_and_tells_of_the_gap(use: Use, site: Logs) -> None:
+    async with site.served(), site.log.run("n") as run:
+        for number in range(40):
+            await run.append(str(number))
+        await use.start("poll", "/polls/n", "{wait: 1}")
+        await use.sees("gone", 1)
+        await use.sees("got.flat().at(-1)?.data", "39")
+        kept = await use.browser.run("return seen.got.flat().map(event => event.data)")
+        assert kept == [str(number) for number in range(40 - len(kept), 40)]
 
 
-async def test_job_is_polled_until_it_is_done(use: Use, site: Site) -> None:
+async def test_job_is_polled_until_it_is_done(use: Use, site: Logs) -> None:
     async with site.served():
         await use.start("poll", "/jobs/7?wait=0.3")
         await until(lambda: len(site.requests) >= 3)
@@ -383,7 +319,7 @@ async def test_job_is_polled_until_it_is_done(use: Use, site: Site) -> None:
         await use.sees("got.length", 1)
 
 
-async def test_job_is_polled_by_its_etag(use: Use, site: Site) -> None:
+async def test_job_is_polled_by_its_etag(use: Use, site: Logs) -> None:
     async with site.served():
         await use.start("poll", "/jobs/7", "{wait: 1}")
         await until(lambda: len(site.requests) >= 3)
@@ -392,7 +328,7 @@ async def test_job_is_polled_by_its_etag(use: Use, site: Site) -> None:
         await use.sees("got", [{"state": "running", "result": None}, {"state": "done", "result": "42"}])
 
 
-async def test_poll_of_an_address_with_an_id_goes_on_after_it(use: Use, site: Site) -> None:
+async def test_poll_of_an_address_with_an_id_goes_on_after_it(use: Use, site: Logs) -> None:
     async with site.served(), site.log.run("n") as run:
         first = await run.append("one")
         await run.append("two")
@@ -405,7 +341,7 @@ async def test_poll_of_an_address_with_an_id_goes_on_after_it(use: Use, site: Si
 
 async def test_empty_room_is_polled_until_somebody_writes(browser: Browser) -> None:
     async with MemoryLog(unknown_timeout=None) as log:
-        site = Site(log)
+        site = Logs(log)
         use = Use(browser, site)
         async with site.served():
             await use.start("poll", "/polls/n", "{wait: 1}")

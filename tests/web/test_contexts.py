@@ -15,8 +15,7 @@ from aiopurgatory.web.inspector.names import Names
 from aiopurgatory.web.inspector.view import View, Views
 from aiopurgatory.web.signals import on_stop_signal
 
-from .polls import Counters
-from .test_longpoll_async import Database
+from .polls import KNOWN, Counters, Database
 
 
 async def test_listening_goes_on_without_the_session_of_the_first_poll(
@@ -29,7 +28,7 @@ async def test_listening_goes_on_without_the_session_of_the_first_poll(
 
     async def poll() -> None:
         sessions.append(ref(requests.session.get()))
-        await polling.answer("n", {"if-none-match": '"0"'}, receive=never)
+        await polling.answer("n", KNOWN, receive=never)
 
     polls = []
     for _ in range(20):
@@ -86,21 +85,17 @@ async def test_stop_signal_ends_a_wait_outside_the_interrupted_request(requests:
         def on_failure(self, exc: BaseException) -> None:
             seen.append(requests.session.get())
 
-    former = signal.signal(signal.SIGTERM, lambda *_: None)
-    try:
-        async with Purgatory() as purgatory:
-            close_on_stop(purgatory)
-            op = purgatory.watch(Seeing(None), ["key"])
+    async def interrupted() -> None:
+        signal.raise_signal(signal.SIGTERM)
 
-            async def interrupted() -> None:
-                signal.raise_signal(signal.SIGTERM)
-
-            await requests.handle(interrupted)
-            with pytest.raises(PurgatoryClosedError):
-                await op
-        assert seen == [None]
-    finally:
-        signal.signal(signal.SIGTERM, former)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    async with Purgatory() as purgatory:
+        close_on_stop(purgatory)
+        op = purgatory.watch(Seeing(None), ["key"])
+        await requests.handle(interrupted)
+        with pytest.raises(PurgatoryClosedError):
+            await op
+    assert seen == [None]
 
 
 def test_handler_installed_in_a_request_does_not_keep_its_session(requests: Any) -> None:

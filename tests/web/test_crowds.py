@@ -15,6 +15,7 @@ from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import LongPolling, Policy
 
 from .helpers import Served, allow_open_files, read
+from .polls import Given
 
 CROWD = 10_000
 
@@ -51,17 +52,9 @@ def test_crowd_that_hangs_up_leaves_nothing_and_stop_answers(
         assert {answer.headers["retry-after"] for answer in answers} == {"1", "2", "3"}
 
 
-class Nothing:
-    def version(self, resource: str) -> str:
-        return "0"
-
-    def read(self, resource: str, since: str | None, version: str) -> bytes:
-        raise AssertionError("there is nothing new")
-
-
 async def ends_of_a_herd(purgatory: Purgatory, clock: ManualClock, policy: Policy) -> list[float]:
     """Seconds after which each of 10,000 polls with wait=30 ended that came together."""
-    polling = LongPolling(purgatory, Nothing(), policy=policy)
+    polling = LongPolling[str](purgatory, Given("0", AssertionError("there is nothing new")), policy=policy)
 
     async def poll() -> float:
         answer = await polling.answer("n", {"if-none-match": '"0"', "prefer": "wait=30"})

@@ -13,8 +13,7 @@ import pytest
 from aiopurgatory import Purgatory
 from aiopurgatory.web import LongPolling
 
-from .polls import Counters
-from .test_longpoll_async import Polls
+from .polls import KNOWN, Counters, Database, Polls
 
 Interrupt = Callable[[str, str], type[BaseException]]
 READS = "aiopurgatory.web.reads"
@@ -22,7 +21,7 @@ READS = "aiopurgatory.web.reads"
 
 @pytest.fixture
 def polls(purgatory: Purgatory) -> Polls:
-    return Polls(purgatory, max_reads=1)
+    return Polls(purgatory, Database(), max_reads=1)
 
 
 async def test_poll_interrupted_before_its_read_mutes_no_other(polls: Polls, interrupt: Interrupt) -> None:
@@ -34,21 +33,20 @@ async def test_poll_interrupted_before_its_read_mutes_no_other(polls: Polls, int
         assert (await polls.start("other", known=None)).status == 200
 
 
-async def test_read_interrupted_as_it_begins_begins_nevertheless(polls: Polls, interrupt: Interrupt) -> None:
-    reported: list[Any] = []
+async def test_read_interrupted_as_it_begins_begins_nevertheless(
+    polls: Polls, interrupt: Interrupt, reported: list[dict[str, Any]]
+) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: reported.append(context.get("exception")))
     interrupted = []
     # In the iteration of the read, before it: the next call of the loop is that of its task.
-    asyncio.get_running_loop().call_soon(
-        lambda: loop.call_soon(lambda: interrupted.append(interrupt("call_soon", READS)))
-    )
+    loop.call_soon(lambda: loop.call_soon(lambda: interrupted.append(interrupt("call_soon", READS))))
     both = [polls.start(known=None), polls.start("other", known=None)]
     async with asyncio.timeout(2.0):
         assert [(await poll).status for poll in both] == [200, 200]
         assert (await polls.start(known=None)).status == 200
     gc.collect()
-    assert [type(exc) for exc in reported if exc] == interrupted  # besides, the task that could not begin
+    raised = [type(context["exception"]) for context in reported if "exception" in context]
+    assert raised == interrupted  # besides, the task that could not begin
 
 
 class Handler:
@@ -69,15 +67,12 @@ class Handler:
 
 
 async def test_stop_signal_ends_polls_though_the_first_was_interrupted(purgatory: Purgatory) -> None:
-    former = signal.signal(signal.SIGTERM, Handler())
-    try:
-        polling = LongPolling(purgatory, Counters())
-        with pytest.raises(InterruptedError):
-            await polling.answer("n", {"if-none-match": '"0"'})
-        poll = asyncio.create_task(polling.answer("n", {"if-none-match": '"0"'}))
-        await asyncio.sleep(0.01)
-        signal.raise_signal(signal.SIGTERM)
-        async with asyncio.timeout(2.0):
-            assert (await poll).headers["refused"] == "closed"
-    finally:
-        signal.signal(signal.SIGTERM, former)
+    signal.signal(signal.SIGTERM, Handler())
+    polling = LongPolling(purgatory, Counters())
+    with pytest.raises(InterruptedError):
+        await polling.answer("n", KNOWN)
+    poll = asyncio.create_task(polling.answer("n", KNOWN))
+    await asyncio.sleep(0.01)
+    signal.raise_signal(signal.SIGTERM)
+    async with asyncio.timeout(2.0):
+        assert (await poll).headers["refused"] == "closed"

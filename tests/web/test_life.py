@@ -17,8 +17,6 @@ from starlette.routing import Route
 from aiopurgatory import Purgatory
 from aiopurgatory.web import LongPolling, LongPollRoute
 
-from .polls import Counters
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the test client, about the HTTP client it prefers
     from starlette.testclient import TestClient
@@ -36,8 +34,8 @@ def purgatory() -> Purgatory:
 
 
 @pytest.fixture
-def polling(purgatory: Purgatory, counters: Counters) -> LongPolling[str]:
-    return LongPolling(purgatory, counters)
+def polling(purgatory: Purgatory, source: Any) -> LongPolling[str]:
+    return LongPolling(purgatory, source)
 
 
 def test_app_of_a_module_is_started_again_and_again(polling: LongPolling[str]) -> None:
@@ -66,8 +64,8 @@ def test_app_that_is_never_started_answers_all_the_same(polling: LongPolling[str
         assert client.get("/n?wait=0.05", headers=PARK).status_code == 304
 
 
-def test_answers_pass_through_the_middleware(polling: LongPolling[str], counters: Counters) -> None:
-    counters.values["n"] = 10**600  # long enough to be compressed
+def test_answers_pass_through_the_middleware(polling: LongPolling[str], source: Any) -> None:
+    source.values["n"] = 10**600  # long enough to be compressed
     cors = Middleware(CORSMiddleware, allow_origins=["https://a.example"], expose_headers=["etag"])
     app = make_app(polling, middleware=[cors, Middleware(GZipMiddleware, minimum_size=100)])
     answer = TestClient(app).get("/n", headers={"Origin": "https://a.example"})

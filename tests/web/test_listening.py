@@ -16,7 +16,7 @@ from aiopurgatory import Observer, Purgatory
 from aiopurgatory.web import LongPolling
 from aiopurgatory.web.asgi import Message, Receive
 
-from .polls import Counters, Polls, settle
+from .polls import KNOWN, Counters, Polls, settle
 
 DISCONNECT: Message = {"type": "http.disconnect"}
 PART: Message = {"type": "http.request", "body": b"", "more_body": True}
@@ -24,12 +24,7 @@ Messages = asyncio.Queue[Message]
 Middleware = Callable[[Receive, Callable[[], Awaitable[Message]]], Receive]
 
 user: ContextVar[str] = ContextVar("user")
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Listen to a poll from the next loop iteration on."""
-    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
+pytestmark = pytest.mark.usefixtures("at_once")
 
 
 def around(receive: Receive, wrapper: Callable[[], Awaitable[Message]]) -> Receive:
@@ -116,8 +111,7 @@ def test_clients_that_leave_in_two_threads_at_a_time_are_heard() -> None:
     async def leave() -> int:
         messages = Messages()
         polling = LongPolling(Purgatory(observers=[Meet()]), Counters())
-        headers = {"if-none-match": '"0"'}
-        poll = asyncio.create_task(polling.answer("n", headers, {"wait": "2"}, receive=messages.get))
+        poll = asyncio.create_task(polling.answer("n", KNOWN, {"wait": "2"}, receive=messages.get))
         await settle()
         messages.put_nowait(DISCONNECT)
         return (await poll).status

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
 
 from .eventsource import Client, Event
-from .polls import Counters
+from .polls import Counters, until
 
 
 @pytest.fixture
@@ -33,54 +32,95 @@ async def run(log: EventLog) -> AsyncIterator[Run]:
         yield run
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 no event announces it
-            await asyncio.sleep(0.001)
+either = pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
 
 
-async def got(client: Client, count: int) -> list[Event]:
-    await until(lambda: len(client.events) >= count)
-    return client.events
-
-
-async def left(client: Client) -> None:
-    client.leave()
+async def ended(app: Any, *request: str, **headers: str) -> Client:
+    """A client that has got its whole answer."""
+    client = Client(app, *request, **headers)
     await client.ended()
+    return client
 
 
-class Poll:
-    """A long poll of *app*, and its answer."""
+def refusal(client: Client) -> tuple[int, str]:
+    return client.status, client.headers["refused"]
 
-    def __init__(self, app: Any, query: str = "", topic: str = "n", **headers: str) -> None:
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "path": f"/{topic}",
-            "query_string": query.encode(),
-            "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
-        }
-        self.status, self.body, self.headers = 0, b"", dict[bytes, bytes]()
-        self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
 
-    async def events(self) -> list[dict[str, Any]]:
-        await self.task
-        assert self.status == 200, (self.status, self.body)
-        found: list[dict[str, Any]] = json.loads(self.body)
-        return found
+# both
 
-    @property
-    def etag(self) -> str:
-        return self.headers[b"etag"].decode()
 
-    async def _receive(self) -> Any:
-        await asyncio.Event().wait()
+@either
+async def test_topic_that_is_no_str_is_a_mistake_of_the_app(log: EventLog, route: Any) -> None:
+    with pytest.raises(TypeError, match=r"resource must be a str, the topic of the log 'events', got 7; .* converter"):
+        await ended(route(log, resource=lambda scope: 7))  # as of a path /runs/{run:int}
 
-    async def _send(self, message: Any) -> None:
-        if message["type"] == "http.response.start":
-            self.status, self.headers = message["status"], dict(message["headers"])
-        else:
-            self.body += message["body"]
+
+@either
+@pytest.mark.parametrize("topic", ["nobody", "", "x" * 201, "a\0"])
+@pytest.mark.parametrize("query", ["", "wait=0", "wait=0.02"])
+async def test_unknown_topic_is_404_however_short_the_wait(log: EventLog, route: Any, topic: str, query: str) -> None:
+    assert (await ended(route(log), topic, query)).status == 404
+
+
+@pytest.mark.parametrize(
+    ("route", "policy", "bounds"),
+    [(EventRoute, Policy(stall=0.02), 0.12), (LongPollRoute, Policy(), 0.0)],
+)
+async def test_silent_server_is_503_after_its_bounds(
+    monkeypatch: pytest.MonkeyPatch, log: EventLog, run: Run, route: Any, policy: Policy, bounds: float
+) -> None:
+    async def hang(*_: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(MemoryStore, "read", hang)
+    began = asyncio.get_running_loop().time()
+    assert refusal(await ended(route(log, policy=policy), "n", "wait=0")) == (503, "source")
+    assert bounds <= asyncio.get_running_loop().time() - began < 3.0
+
+
+@either
+async def test_topic_that_cannot_be_read_is_503(
+    monkeypatch: pytest.MonkeyPatch, log: EventLog, run: Run, route: Any
+) -> None:
+    async def fail(*_: object) -> None:
+        raise ValueError("broken")
+
+    await run.append("a")
+    monkeypatch.setattr(MemoryStore, "read", fail)
+    assert refusal(await ended(route(log))) == (503, "source")
+
+
+@either
+async def test_server_that_is_down_at_the_first_client_is_503_until_it_is_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, route: Callable[[EventLog], Any]
+) -> None:
+    async def down(*_: object) -> None:
+        raise StoreDownError("cannot use Redis at 10.0.0.7")
+
+    log = MemoryLog()
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "open", down)
+        for _ in range(2):
+            client = await ended(route(log))
+            assert refusal(client) == (503, "source")
+            assert client.body == b"the events cannot be read now"  # not where the server is
+    assert len([text for text in caplog.messages if "cannot use Redis at 10.0.0.7" in text]) == 1
+    await log.append("n", "a")
+    await log.end("n")
+    assert (await ended(route(log))).status == 200
+    await log.aclose()
+
+
+@either
+async def test_route_of_a_polling_takes_no_policy(purgatory: Purgatory, route: Any) -> None:
+    with pytest.raises(ValueError, match="policy must be left out"):
+        route(LongPolling(purgatory, Counters()), policy=Policy())
+
+
+@either
+def test_route_of_something_else_is_refused(route: Any) -> None:
+    with pytest.raises(TypeError, match=r"^served must be a LongPolling, a LogPolling or an EventLog, got 7$"):
+        route(7)
 
 
 # streams
@@ -89,69 +129,50 @@ class Poll:
 async def test_stream_has_each_event_with_its_id_and_name(log: EventLog, run: Run) -> None:
     first = await run.append("a\nb", "token")
     client = Client(EventRoute(log))
-    assert await got(client, 1) == [Event("token", first, "a\nb")]
+    assert await client.got(1) == [Event("token", first, "a\nb")]
     second = await run.append("c")
-    assert (await got(client, 2))[1:] == [Event("message", second, "c")]
-    await left(client)
-
-
-@pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
-async def test_topic_that_is_no_str_is_a_mistake_of_the_app(log: EventLog, route: Any) -> None:
-    client = Client(route(log, resource=lambda scope: 7))  # as of a path /runs/{run:int}
-    with pytest.raises(TypeError, match=r"resource must be a str, the topic of the log 'events', got 7; .* converter"):
-        await client.ended()
+    assert (await client.got(2))[1:] == [Event("message", second, "c")]
+    await client.leave()
 
 
 async def test_stream_ends_with_the_run_and_then_there_is_204(log: EventLog) -> None:
     async with log.run("n") as run:
         await run.append("a")
         client = Client(EventRoute(log))
-        await got(client, 1)
+        await client.got(1)
     await client.ended()
-    assert client.complete
-    assert client.events[-1].kind == "end"
-    assert client.events[-1].data == "done"
-    again = Client(EventRoute(log), last_event_id=client.events[-1].id)
-    await again.ended()
-    assert (again.status, again.events) == (204, [])
-    assert "content-type" not in again.headers
+    assert (client.complete, client.events[-1].kind, client.data[-1]) == (True, "end", "done")
+    again = await ended(EventRoute(log), last_event_id=client.ids[-1])
+    assert (again.status, again.events, "content-type" in again.headers) == (204, [], False)
 
 
 async def test_stream_that_begins_with_the_end_ends(log: EventLog) -> None:
     async with log.run("n") as run:
         last = await run.append("a")
-    client = Client(EventRoute(log), last_event_id=last)
-    await client.ended()
+    client = await ended(EventRoute(log), last_event_id=last)
     assert (client.status, [event.kind for event in client.events], client.complete) == (200, ["end"], True)
 
 
 async def test_stream_resumes_after_the_last_id(log: EventLog, run: Run) -> None:
     ids = [await run.append(str(number)) for number in range(3)]
     client = Client(EventRoute(log), last_event_id=ids[1])
-    assert await got(client, 1) == [Event("message", ids[2], "2")]
-    await left(client)
+    assert await client.got(1) == [Event("message", ids[2], "2")]
+    await client.leave()
 
 
 async def test_stream_says_gone_with_an_empty_id_then_what_is_kept(log: EventLog, run: Run) -> None:
     ids = [await run.append(str(number)) for number in range(50)]
     client = Client(EventRoute(log), last_event_id=ids[0])
-    first, *rest = await got(client, 31)
+    first, *rest = await client.got(31)
     assert (first.kind, first.id) == ("gone", "")
     assert [event.id for event in rest] == ids[-len(rest) :]
     assert 30 <= len(rest) <= 32
-    await left(client)
-
-
-async def test_stream_of_an_unknown_topic_waits_then_404(log: EventLog) -> None:
-    client = Client(EventRoute(log), "nobody")
-    await client.ended()
-    assert client.status == 404
+    await client.leave()
 
 
 async def test_stream_of_an_unknown_topic_is_404_however_short_the_stall() -> None:
     async with MemoryLog(unknown_timeout=1.0) as log:
-        client = Client(EventRoute(log, policy=Policy(stall=0.95, heartbeat=0.01)), "nobody")
-        await client.ended()
+        client = await ended(EventRoute(log, policy=Policy(stall=0.95, heartbeat=0.01)), "nobody")
     assert client.status == 404
 
 
@@ -159,50 +180,22 @@ async def test_stream_of_a_late_topic_begins_however_short_the_stall() -> None:
     async with MemoryLog(unknown_timeout=4.0) as log:
         client = Client(EventRoute(log, policy=Policy(stall=0.3)))
         await asyncio.sleep(0.4)
+        assert client.status == 0
         await log.append("n", "a")
-        assert [event.data for event in await got(client, 1)] == ["a"]
-        await left(client)
+        await client.got(1)
+        assert client.data == ["a"]
+        await client.leave()
 
 
 async def test_stream_of_an_empty_topic_is_open_at_once() -> None:
     async with MemoryLog(unknown_timeout=None) as log:
         client = Client(EventRoute(log, policy=Policy(heartbeat=0.01)))
         await until(lambda: client.comments)
-        assert client.status == 200
-        assert client.events == []
+        assert (client.status, client.events) == (200, [])
         await log.append("n", "a")
-        assert [event.data for event in await got(client, 1)] == ["a"]
-        await left(client)
-
-
-async def test_stream_of_a_silent_server_is_503_after_its_bounds(
-    monkeypatch: pytest.MonkeyPatch, log: EventLog, run: Run
-) -> None:
-    async def hang(*_: object) -> None:
-        await asyncio.sleep(60)
-
-    monkeypatch.setattr(MemoryStore, "read", hang)
-    began = asyncio.get_running_loop().time()
-    client = Client(EventRoute(log, policy=Policy(stall=0.02)))
-    await client.ended()
-    assert (client.status, client.headers["refused"]) == (503, "source")
-    assert 0.12 <= asyncio.get_running_loop().time() - began < 3.0
-
-
-async def test_stream_may_come_before_its_topic(log: EventLog) -> None:
-    client = Client(EventRoute(log))
-    await asyncio.sleep(0.01)
-    assert client.status == 0
-    await log.append("n", "a")
-    assert [event.data for event in await got(client, 1)] == ["a"]
-    await left(client)
-
-
-@pytest.mark.parametrize("topic", ["", "x" * 201, "a\0"])
-async def test_stream_of_what_can_be_no_topic_is_404(log: EventLog, topic: str) -> None:
-    client = Client(EventRoute(log), topic)
-    await client.ended()
-    assert client.status == 404
+        await client.got(1)
+        assert client.data == ["a"]
+        await client.leave()
 
 
 async def test_stream_sends_heartbeats_between_events(log: EventLog, run: Run) -> None:
@@ -210,21 +203,22 @@ async def test_stream_sends_heartbeats_between_events(log: EventLog, run: Run) -
     client = Client(EventRoute(log, policy=Policy(heartbeat=0.02)))
     await until(lambda: client.comments >= 2)
     await run.append("b")
-    assert [event.data for event in await got(client, 2)] == ["a", "b"]
-    await left(client)
+    await client.got(2)
+    assert client.data == ["a", "b"]
+    await client.leave()
 
 
 async def test_check_that_wakes_a_stream_has_an_effect(log: EventLog, run: Run) -> None:
     await run.append("a")
     client = Client(EventRoute(log))
-    await got(client, 1)
+    await client.got(1)
     before = log.purgatory.statistics()
     await run.append("b")
-    await got(client, 2)
+    await client.got(2)
     after = log.purgatory.statistics()
     assert after.checks == before.checks + 1
     assert after.checks_without_effect == before.checks_without_effect
-    await left(client)
+    await client.leave()
 
 
 async def test_stream_that_is_not_read_loses_its_place(log: EventLog, run: Run) -> None:
@@ -238,75 +232,20 @@ async def test_stream_that_is_not_read_loses_its_place(log: EventLog, run: Run) 
 async def test_stream_ends_when_the_log_closes(log: EventLog, run: Run) -> None:
     await run.append("a")
     client = Client(EventRoute(log))
-    await got(client, 1)
+    await client.got(1)
     log.purgatory.close()
     await client.ended()
-    assert client.complete
-    assert len(client.retries) == 2
-    refused = Client(EventRoute(log))
-    await refused.ended()
-    assert refused.status == 503
+    assert (client.complete, len(client.retries)) == (True, 2)
+    assert (await ended(EventRoute(log))).status == 503
 
 
 async def test_stream_is_refused_above_the_groups_limit(log: EventLog, run: Run) -> None:
     route = EventRoute(log, policy=Policy(max_per_group=1), group=lambda scope: "all")
     await run.append("a")
-    client, refused = Client(route), Client(route)
-    await refused.ended()
-    assert (refused.status, refused.headers["refused"]) == (503, "group")
-    await got(client, 1)
-    await left(client)
-
-
-async def test_stream_whose_topic_cannot_be_read_ends(monkeypatch: pytest.MonkeyPatch, log: EventLog, run: Run) -> None:
-    async def fail(*_: object) -> None:
-        raise ValueError("broken")
-
-    await run.append("a")
-    monkeypatch.setattr(MemoryStore, "read", fail)
-    client = Client(EventRoute(log))
-    await client.ended()
-    assert (client.status, client.headers["refused"]) == (503, "source")
-
-
-@pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
-async def test_server_that_is_down_at_the_first_client_is_503_until_it_is_up(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, route: Callable[[EventLog], Any]
-) -> None:
-    async def down(*_: object) -> None:
-        raise StoreDownError("cannot use Redis at 10.0.0.7")
-
-    log = MemoryLog()
-    app = route(log)
-    with monkeypatch.context() as patch:
-        patch.setattr(MemoryStore, "open", down)
-        for _ in range(2):
-            poll = Poll(app)
-            await poll.task
-            assert (poll.status, poll.headers[b"refused"]) == (503, b"source")
-            assert poll.body == b"the events cannot be read now"  # not where the server is
-    reasons = [record.message for record in caplog.records if "cannot use Redis at 10.0.0.7" in record.message]
-    assert len(reasons) == 1, reasons
-    await log.append("n", "a")
-    await log.end("n")
-    poll = Poll(app)
-    await poll.task
-    assert poll.status == 200
-    await log.aclose()
-
-
-async def test_route_of_a_polling_takes_no_policy(purgatory: Purgatory, counters: Counters) -> None:
-    polling = LongPolling(purgatory, counters)
-    with pytest.raises(ValueError, match="policy must be left out"):
-        EventRoute(polling, policy=Policy())
-    with pytest.raises(ValueError, match="policy must be left out"):
-        LongPollRoute(polling, policy=Policy())
-
-
-@pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
-def test_route_of_something_else_is_refused(route: Any) -> None:
-    with pytest.raises(TypeError, match=r"^served must be a LongPolling, a LogPolling or an EventLog, got 7$"):
-        route(7)
+    client = Client(route)
+    assert refusal(await ended(route)) == (503, "group")
+    await client.got(1)
+    await client.leave()
 
 
 # polls
@@ -314,75 +253,45 @@ def test_route_of_something_else_is_refused(route: Any) -> None:
 
 async def test_poll_has_the_events_that_are_there(log: EventLog, run: Run) -> None:
     ids = [await run.append(str(number), "token") for number in range(2)]
-    poll = Poll(LongPollRoute(log))
-    assert await poll.events() == [
-        {"id": each, "name": "token", "data": str(number), "is_end": False} for number, each in enumerate(ids)
-    ]
-    assert poll.etag == f'"{ids[-1]}"'
+    for query in ("", "wait=0"):
+        poll = Client(LongPollRoute(log), query=query)
+        assert await poll.polled() == [
+            {"id": each, "name": "token", "data": str(number), "is_end": False} for number, each in enumerate(ids)
+        ]
+        assert poll.headers["etag"] == f'"{ids[-1]}"'
 
 
 async def test_poll_waits_for_the_next_event(log: EventLog, run: Run) -> None:
     first = await run.append("a")
-    poll = Poll(LongPollRoute(log), f"after={first}")
+    poll = Client(LongPollRoute(log), query=f"after={first}")
     await until(lambda: log.purgatory.num_delayed == 1)
     await run.append("b")
-    assert [event["data"] for event in await poll.events()] == ["b"]
+    assert [event["data"] for event in await poll.polled()] == ["b"]
 
 
 async def test_poll_whose_wait_is_over_has_nothing(log: EventLog, run: Run) -> None:
     first = await run.append("a")
-    by_query = Poll(LongPollRoute(log), f"wait=0.01&after={first}")
-    assert await by_query.events() == []
-    by_header = Poll(LongPollRoute(log), "wait=0.01", if_none_match=f'"{first}"')
-    await by_header.task
-    assert (by_header.status, by_header.etag) == (304, f'"{first}"')
+    assert await Client(LongPollRoute(log), query=f"wait=0.01&after={first}").polled() == []
+    by_header = await ended(LongPollRoute(log), "n", "wait=0.01", if_none_match=f'"{first}"')
+    assert (by_header.status, by_header.headers["etag"]) == (304, f'"{first}"')
 
 
 async def test_poll_after_the_end_is_204(log: EventLog) -> None:
     async with log.run("n") as run:
         await run.append("a")
-    (_, end) = await Poll(LongPollRoute(log)).events()
+    (_, end) = await Client(LongPollRoute(log)).polled()
     assert (end["name"], end["data"], end["is_end"]) == ("end", "done", True)
-    last = Poll(LongPollRoute(log), f"after={end['id']}")
-    await last.task
+    last = await ended(LongPollRoute(log), "n", f"after={end['id']}")
     assert (last.status, last.body) == (204, b"")
 
 
 async def test_poll_of_gone_events_is_410_and_says_where_to_go_on(log: EventLog, run: Run) -> None:
     ids = [await run.append(str(number)) for number in range(50)]
-    poll = Poll(LongPollRoute(log), f"after={ids[0]}")
-    await poll.task
+    poll = await ended(LongPollRoute(log), "n", f"after={ids[0]}")
     assert poll.status == 410
-    after = poll.etag.strip('"')
-    assert [event["id"] for event in await Poll(LongPollRoute(log), f"after={after}").events()] == ids[18:]
-
-
-async def test_poll_of_an_unknown_topic_is_404(log: EventLog) -> None:
-    poll = Poll(LongPollRoute(log), topic="nobody")
-    await poll.task
-    assert poll.status == 404
-
-
-@pytest.mark.parametrize("wait", ["0", "0.02"])
-async def test_poll_of_an_unknown_topic_is_404_however_short_its_wait(log: EventLog, wait: str) -> None:
-    poll = Poll(LongPollRoute(log), f"wait={wait}", topic="nobody")
-    await poll.task
-    assert poll.status == 404
-
-
-async def test_poll_that_does_not_wait_has_the_events_that_are_there(log: EventLog, run: Run) -> None:
-    await run.append("a")
-    assert [event["data"] for event in await Poll(LongPollRoute(log), "wait=0").events()] == ["a"]
-
-
-async def test_poll_of_a_silent_server_is_503(monkeypatch: pytest.MonkeyPatch, log: EventLog, run: Run) -> None:
-    async def hang(*_: object) -> None:
-        await asyncio.sleep(60)
-
-    monkeypatch.setattr(MemoryStore, "read", hang)
-    poll = Poll(LongPollRoute(log), "wait=0")
-    await poll.task
-    assert (poll.status, poll.headers[b"refused"]) == (503, b"source")
+    after = poll.headers["etag"].strip('"')
+    kept = await Client(LongPollRoute(log), query=f"after={after}").polled()
+    assert [event["id"] for event in kept] == ids[18:]
 
 
 class Ends(Observer):
@@ -397,25 +306,24 @@ class Ends(Observer):
         self.waits.append(waited)
 
 
-async def test_poll_that_waits_is_one_operation_even_if_its_topic_was_not_read_yet() -> None:
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_poll_that_waits_is_one_operation_even_if_its_topic_was_not_read_yet(is_late: bool) -> None:
     ends = Ends()
     async with MemoryLog(observers=[ends]) as log:
-        first = await log.append("n", "a")
-        poll = Poll(LongPollRoute(log), f"after={first}")
+        query = "" if is_late else f"after={await log.append('n', 'a')}"
+        poll = Client(LongPollRoute(log), query=query)
         await asyncio.sleep(0.05)  # by now, the topic was read, and had nothing new
         await log.append("n", "b")
-        assert [event["data"] for event in await poll.events()] == ["b"]
-    assert ends.outcomes == [Outcome.COMPLETED]
-    assert ends.waits[0] >= 0.03
+        assert [event["data"] for event in await poll.polled()] == ["b"]
+    assert (ends.outcomes, ends.waits[0] >= 0.03) == ([Outcome.COMPLETED], True)
 
 
 async def test_poll_whose_wait_is_over_is_one_operation_which_expires() -> None:
     ends = Ends()
     async with MemoryLog(observers=[ends]) as log:
         first = await log.append("n", "a")
-        assert (
-            await Poll(LongPollRoute(log, policy=Policy(jitter=0, margin=0)), f"wait=0.1&after={first}").events() == []
-        )
+        route = LongPollRoute(log, policy=Policy(jitter=0, margin=0))
+        assert await Client(route, query=f"wait=0.1&after={first}").polled() == []
     assert ends.outcomes == [Outcome.EXPIRED]
     assert 0.1 <= ends.waits[0] < 0.5
 
@@ -423,12 +331,12 @@ async def test_poll_whose_wait_is_over_is_one_operation_which_expires() -> None:
 async def test_poll_of_an_empty_topic_is_an_empty_list_at_its_deadline() -> None:
     async with MemoryLog(unknown_timeout=None) as log:
         route = LongPollRoute(log)
-        assert await Poll(route, "wait=0").events() == []
-        assert await Poll(route, "wait=0.2").events() == []
-        waiting = Poll(route)
+        for query in ("wait=0", "wait=0.2"):
+            assert await Client(route, query=query).polled() == []
+        waiting = Client(route)
         await asyncio.sleep(0.05)
         first = await log.append("n", "a")
-        assert [event["id"] for event in await waiting.events()] == [first]
+        assert [event["id"] for event in await waiting.polled()] == [first]
 
 
 @pytest.mark.parametrize("count", [1, 100])
@@ -438,10 +346,9 @@ async def test_polls_of_unknown_topics_do_not_end_together(count: int) -> None:
 
     async def poll(route: LongPollRoute, number: int) -> int:
         began = loop.time()
-        poll = Poll(route, topic=f"n{number % count}")
-        await poll.task
+        status = (await ended(route, f"n{number % count}")).status
         seconds.append(loop.time() - began)
-        return poll.status
+        return status
 
     async with MemoryLog(unknown_timeout=1.6) as log:
         route = LongPollRoute(log)
@@ -451,44 +358,31 @@ async def test_polls_of_unknown_topics_do_not_end_together(count: int) -> None:
     assert len({int(each * 50) for each in seconds}) >= 3
 
 
-async def test_poll_of_a_late_topic_is_one_operation() -> None:
-    ends = Ends()
-    async with MemoryLog(observers=[ends]) as log:
-        poll = Poll(LongPollRoute(log))
-        await asyncio.sleep(0.05)
-        await log.append("n", "a")
-        assert [event["data"] for event in await poll.events()] == ["a"]
-    assert ends.outcomes == [Outcome.COMPLETED]
-
-
 async def test_poll_of_events_that_are_at_hand_is_no_operation(log: EventLog, run: Run) -> None:
     await run.append("a")
     follower = log.follow("n")  # its topic stays in memory
     await anext(follower)
     before = log.purgatory.statistics()
-    await Poll(LongPollRoute(log)).events()
+    await Client(LongPollRoute(log)).polled()
     after = log.purgatory.statistics()
     assert (after.completed, after.expired) == (before.completed, before.expired)
     await follower.aclose()
 
 
-async def test_poll_ends_by_expire_all_as_if_its_wait_was_over(log: EventLog, run: Run) -> None:
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_poll_ends_by_expire_all_and_when_the_log_closes(log: EventLog, run: Run, is_closed: bool) -> None:
     first = await run.append("a")
-    poll = Poll(LongPollRoute(log), if_none_match=f'"{first}"')
+    poll = Client(LongPollRoute(log), if_none_match=f'"{first}"')
     await until(lambda: log.purgatory.num_delayed == 1)
     await asyncio.sleep(0.05)
-    assert log.purgatory.expire_all() == 1
-    await poll.task
-    assert (poll.status, poll.etag) == (304, f'"{first}"')
-
-
-async def test_poll_of_a_log_that_closes_is_503(log: EventLog, run: Run) -> None:
-    first = await run.append("a")
-    poll = Poll(LongPollRoute(log), f"after={first}")
-    await until(lambda: log.purgatory.num_delayed == 1)
-    log.purgatory.close()
-    await poll.task
-    assert (poll.status, poll.headers[b"refused"]) == (503, b"closed")
+    if is_closed:
+        log.purgatory.close()
+        await poll.ended()
+        assert refusal(poll) == (503, "closed")
+    else:
+        assert log.purgatory.expire_all() == 1
+        await poll.ended()
+        assert (poll.status, poll.headers["etag"]) == (304, f'"{first}"')
 
 
 async def test_poll_behind_waits_while_the_server_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -507,12 +401,12 @@ async def test_poll_behind_waits_while_the_server_is_down(monkeypatch: pytest.Mo
         await log.append("n", "b")
         await anext(follower)
         is_down = True
-        poll = Poll(LongPollRoute(log), f"after={first}")
+        poll = Client(LongPollRoute(log), query=f"after={first}")
         await until(lambda: log.purgatory.num_delayed == 2)
         await asyncio.sleep(0.3)
         assert not poll.task.done()
         is_down = False
-        assert [event["data"] for event in await poll.events()] == ["b"]
+        assert [event["data"] for event in await poll.polled()] == ["b"]
         await follower.aclose()
 
 
@@ -527,10 +421,10 @@ async def test_lifespan_that_no_server_runs_is_told_once(caplog: pytest.LogCaptu
     async with app.router.lifespan_context(app):
         for _ in range(2):
             await log.append("n", "one")
-            await left(Client(app))
+            await Client(app).leave()
     await log.aclose()
     told = ["log 'runs' was given to an app as its lifespan, and is used before that was run"] if is_mounted else []
-    assert [record.getMessage().partition(";")[0] for record in caplog.records] == told
+    assert [text.partition(";")[0] for text in caplog.messages] == told
 
 
 async def test_log_that_is_started_otherwise_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:

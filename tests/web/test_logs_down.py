@@ -14,7 +14,7 @@ from aiopurgatory.streams import EventLog
 from aiopurgatory.web import EventRoute, LongPollRoute, Policy
 
 from .eventsource import Client
-from .test_logs import Poll, got, left, until
+from .polls import until
 
 pytestmark = pytest.mark.slow
 
@@ -97,11 +97,11 @@ async def test_stream_in_an_outage_has_headers_and_heartbeats_at_once(log: Event
     finally:
         outage.end()
     async with asyncio.timeout(30):
-        await got(known, 1)
-        assert known.events[0].data == "one"
+        await known.got(1)
+        assert known.data == ["one"]
         await unknown.ended()
     assert [event.kind for event in unknown.events] == ["gone"]
-    await left(known)
+    await known.leave()
 
 
 @pytest.mark.timeout(90)
@@ -112,10 +112,9 @@ async def test_poll_in_an_outage_is_answered_when_its_wait_is_over(log: EventLog
     outage.begin()
     try:
         began = time.monotonic()
-        polls = [Poll(route, "wait=2", name) for name in (topic, f"un{topic}")]
-        async with asyncio.timeout(5):
-            for poll in polls:
-                await poll.task
+        polls = [Client(route, name, "wait=2") for name in (topic, f"un{topic}")]
+        for poll in polls:
+            await poll.ended()
         assert [poll.status for poll in polls] == [503, 503]
         assert time.monotonic() - began < 3.0
     finally:
@@ -128,7 +127,7 @@ async def test_client_of_a_log_that_cannot_start_is_refused_within_5_s(server: S
     log = log_on(server)
     try:
         began = time.monotonic()
-        client, poll = Client(EventRoute(log), "n"), Poll(LongPollRoute(log), "wait=2")
+        client, poll = Client(EventRoute(log)), Client(LongPollRoute(log), query="wait=2")
         async with asyncio.timeout(20):
             await client.task
             took = time.monotonic() - began

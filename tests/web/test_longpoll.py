@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.testing import ManualClock, check_invariants
+from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import Answer, LongPolling, Policy
 
-from .polls import Counters, Polls, settle
+from .polls import KNOWN, Given, Polls, check_empty, settle
 
 # the policy
 
@@ -48,9 +47,11 @@ def test_timeout_is_spread_as_promised(policy: dict[str, float], low: float, hig
         ("max_wait", [0, -1, math.inf, math.nan]),
         ("jitter", [-0.1, 1.1, math.nan]),
         ("margin", [-1, math.inf, math.nan]),
-        ("linger", [-1, math.inf, math.nan]),
         ("max_per_group", [0, -1]),
         ("retry_after", [(-1, 1), (2, 1)]),
+        ("heartbeat", [0, -1, math.nan]),
+        ("stall", [0, -1, math.nan]),
+        ("max_age", [0, -1, math.nan]),
     ],
 )
 def test_policy_out_of_range_names_the_argument(name: str, values: list[Any]) -> None:
@@ -61,7 +62,8 @@ def test_policy_out_of_range_names_the_argument(name: str, values: list[Any]) ->
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_per_group", 1.5), ("max_per_group", True), ("retry_after", (0.5, 2.5)), ("max_wait", "5"), ("linger", None)],
+    [("max_per_group", 1.5), ("max_per_group", True), ("retry_after", (0.5, 2.5)), ("margin", None)]
+    + [(name, "5") for name in ("max_wait", "heartbeat", "stall", "max_age")],
 )
 def test_policy_of_another_type_names_the_argument(name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=f"^{name} must be .*, got "):
@@ -71,11 +73,28 @@ def test_policy_of_another_type_names_the_argument(name: str, value: Any) -> Non
 # answers
 
 
-async def test_poll_that_has_nothing_is_answered_now(polls: Polls) -> None:
-    answer = await polls.now(known=None)
-    assert (answer.status, answer.body) == (200, b"n None 0")
+@pytest.mark.parametrize(
+    ("known", "since", "body"),
+    [
+        (None, None, b"n None 2"),
+        ('"*"', None, b"n * 2"),
+        ("W/*", None, b"n * 2"),
+        ('W/"*"', None, b"n * 2"),
+        (None, "*", b"n * 2"),
+        ('"1-gzip"', None, b"n 1 2"),
+        ('"7", "8"', None, b"n None 2"),
+        ('"2", ' * 10_000, None, b"n None 2"),
+    ],
+    ids=["nothing", "star", "weak star", "both", "since star", "gzip", "several", "too long"],
+)
+async def test_poll_that_has_another_version_is_answered_now(
+    polls: Polls, known: str | None, since: str | None, body: bytes
+) -> None:
+    polls.source.values["n"] = 2
+    answer = await polls.now(known=known, since=since)
+    assert (answer.status, answer.body) == (200, body)
     assert answer.headers == {
-        "etag": '"0"',
+        "etag": '"2"',
         "cache-control": "no-store",
         "vary": "Prefer",
         "content-type": "application/json",
@@ -96,29 +115,10 @@ async def test_poll_waits_for_news(polls: Polls, purgatory: Purgatory) -> None:
 
 @pytest.mark.parametrize("known", ['W/"0"', '"7", "0"', "0", "*", '"0-gzip"', '"0;gzip"', '"0--gzip"', 'W/"0-br"'])
 async def test_poll_with_any_form_of_the_version_waits(polls: Polls, known: str) -> None:
-    poll = polls.start(known=known)
-    await settle()
+    poll = await polls.park(known=known)
     assert not poll.done()
     polls.publish()
     assert (await poll).status == 200
-
-
-@pytest.mark.parametrize("known", ['"*"', "W/*", 'W/"*"'])
-async def test_poll_with_a_star_that_is_a_version_does_not_wait(polls: Polls, known: str) -> None:
-    assert (await polls.now(known=known)).status == 200
-
-
-async def test_poll_since_a_star_does_not_wait(polls: Polls) -> None:
-    assert (await polls.now(since="*")).body == b"n * 0"
-
-
-async def test_compressed_version_is_gone_on_from_as_it_was(polls: Polls) -> None:
-    polls.publish()
-    assert (await polls.now(known='"0-gzip"')).body == b"n 0 1"
-
-
-async def test_poll_with_several_versions_gets_the_full_body(polls: Polls) -> None:
-    assert (await polls.now(known='"7", "8"')).body == b"n None 0"
 
 
 async def test_poll_without_news_ends_at_its_deadline(polls: Polls, clock: ManualClock) -> None:
@@ -154,19 +154,18 @@ async def test_poll_keeps_its_deadline_when_a_check_has_no_effect(polls: Polls, 
     assert (await poll).status == 304
 
 
-async def test_news_that_came_with_the_deadline_win(polls: Polls, clock: ManualClock, counters: Counters) -> None:
+async def test_news_that_came_with_the_deadline_win(polls: Polls, clock: ManualClock) -> None:
     poll = polls.start(wait=8)
     await clock.advance(7.0)
-    counters.values["n"] = 1  # and nobody is told
+    polls.source.values["n"] = 1  # and nobody is told
     await clock.advance(1.0)
     assert (await poll).status == 200
 
 
-async def test_news_after_the_event_are_in_the_answer(polls: Polls, counters: Counters) -> None:
-    poll = polls.start()
-    await settle()
+async def test_news_after_the_event_are_in_the_answer(polls: Polls) -> None:
+    poll = await polls.park()
     polls.publish()
-    counters.values["n"] += 1
+    polls.source.values["n"] += 1
     assert (await poll).headers["etag"] == '"2"'
 
 
@@ -194,27 +193,7 @@ async def test_applied_wait_is_told_if_one_was_asked_for(
     assert answer.headers.get("preference-applied") == told
 
 
-@pytest.mark.parametrize(
-    "wait",
-    [
-        "",
-        "nan",
-        "inf",
-        "-1",
-        "1_0",
-        "\u0661",
-        "\uff11",
-        "soon",
-        "1x",
-        "s",
-        "1s2",
-        "1d",
-        " 1s",
-        "-1s",
-        "\ud800",
-        "9" * 70_000 + "x",
-    ],
-)
+@pytest.mark.parametrize("wait", ["", "nan", "-1", "1_0", "\u0661", "1x", "1s2", " 1s", "\ud800", "9" * 70_000 + "x"])
 async def test_query_wait_that_is_no_number_is_refused(polls: Polls, wait: str) -> None:
     answer = await polls.polling.answer("n", {}, {"wait": wait})
     assert answer.status == 400
@@ -222,18 +201,17 @@ async def test_query_wait_that_is_no_number_is_refused(polls: Polls, wait: str) 
     assert len(answer.body) < 300
 
 
-async def test_version_too_old_is_gone(polls: Polls, counters: Counters) -> None:
+async def test_version_too_old_is_gone(polls: Polls) -> None:
     for _ in range(2):  # an error is not kept
         answer = await polls.now(known='"old"')
         assert (answer.status, answer.body) == (410, b"old is gone")
         assert "etag" not in answer.headers
-    assert len(counters.reads) == 2
+    assert len(polls.source.reads) == 2
 
 
-async def test_source_gone_while_waiting_is_told(polls: Polls, counters: Counters) -> None:
-    poll = polls.start()
-    await settle()
-    counters.values["n"] = -1
+async def test_source_gone_while_waiting_is_told(polls: Polls) -> None:
+    poll = await polls.park()
+    polls.source.values["n"] = -1
     polls.polling.notify("n")
     assert (await poll).body == b"n was compacted"
 
@@ -241,135 +219,83 @@ async def test_source_gone_while_waiting_is_told(polls: Polls, counters: Counter
 # shared bodies
 
 
-async def test_body_is_read_once_for_all_who_want_it(polls: Polls, counters: Counters) -> None:
+async def test_body_is_read_once_for_all_who_want_it(polls: Polls) -> None:
     waiting = [polls.start() for _ in range(100)]
     await settle()
     polls.publish()
     bodies = [(await poll).body for poll in waiting]
-    assert (counters.reads, set(bodies)) == ([("n", "0", "1")], {b"n 0 1"})
+    assert (polls.source.reads, set(bodies)) == ([("n", "0", "1")], {b"n 0 1"})
     assert all(body is bodies[0] for body in bodies)
     assert (await polls.now(known='"9"')).body == b"n 9 1"
 
 
 async def test_bodies_kept_are_bounded_by_their_bytes(purgatory: Purgatory) -> None:
-    class Large:
-        def version(self, resource: int) -> str:
-            return "1"
-
-        def read(self, resource: int, since: str | None, version: str) -> bytes:
-            return bytes(100_000)
-
-    polling = LongPolling(purgatory, Large(), max_body_bytes=1_000_000)
+    polling = LongPolling[int](purgatory, Given(body=bytes(100_000)), max_body_bytes=1_000_000)
     for i in range(100):
         await polling.answer(i, {})
     kept = polling.statistics()
     assert 5 <= kept.bodies <= 10
     assert 500_000 <= kept.body_bytes <= 1_000_000
-    await LongPolling(purgatory, Large(), max_body_bytes=0).answer(1, {})
+    await LongPolling[int](purgatory, Given(), max_body_bytes=0).answer(1, {})
 
 
-async def test_body_for_a_long_since_is_not_kept(polls: Polls) -> None:
-    for i in range(10):
-        answer = await polls.now(since=f"{i}" * 1_000_000)
-        assert answer.status == 200
-    assert polls.polling.statistics().bodies == 0
+LONG = "x" * 1_000_000
 
 
-@pytest.mark.parametrize("names", [str, lambda name: ("tenant", name)], ids=["text", "tuple"])
-async def test_body_of_a_long_resource_is_not_kept(purgatory: Purgatory, names: Callable[[str], Any]) -> None:
-    class AnyName:
-        def version(self, resource: Any) -> str:
-            return "1"
-
-        def read(self, resource: Any, since: str | None, version: str) -> bytes:
-            return b""
-
-    polling = LongPolling(purgatory, AnyName())
-    for i in range(10):
-        assert (await polling.answer(names(f"{i}" * 1_000_000), {})).status == 200
-    assert polling.statistics().bodies == 0
-    await polling.answer(names("n"), {})
-    assert polling.statistics().bodies == 1
-
-
-async def test_if_none_match_too_long_to_be_ours_is_not_read(polls: Polls) -> None:
-    answer = await polls.now(known='"0", ' * 10_000)
-    assert (answer.status, answer.body) == (200, b"n None 0")
+@pytest.mark.parametrize(
+    ("resource", "since", "bodies"),
+    [("n", LONG, 0), (LONG, None, 0), (("tenant", LONG), None, 0), (("tenant", "n"), None, 1)],
+    ids=["since", "resource", "part of a resource", "control"],
+)
+async def test_body_under_a_long_name_is_not_kept(
+    purgatory: Purgatory, resource: Any, since: str | None, bodies: int
+) -> None:
+    polling = LongPolling[Any](purgatory, Given())
+    assert (await polling.answer(resource, {}, since=since)).status == 200
+    assert polling.statistics().bodies == bodies
 
 
 # keys
 
 
-async def test_poll_of_several_keys_ends_at_any_of_them(polls: Polls, counters: Counters, purgatory: Purgatory) -> None:
-    poll = polls.start("sum", keys=["a", "b"])
-    await settle()
+async def test_poll_of_several_keys_ends_at_any_of_them(polls: Polls, purgatory: Purgatory) -> None:
+    poll = await polls.park("sum", keys=["a", "b"])
     assert purgatory.watched_entries == 2
     polls.polling.notify("a")
-    counters.values["sum"] = 1
+    polls.source.values["sum"] = 1
     polls.polling.notify("b")
     assert (await poll).body == b"sum 0 1"
 
 
 @pytest.mark.parametrize("client", [None, "ann"])
-@pytest.mark.parametrize("linger", [0.0, 5.0])
-async def test_keys_that_are_one_text_are_refused(
-    purgatory: Purgatory, counters: Counters, client: str | None, linger: float
-) -> None:
-    polls = Polls(purgatory, counters, linger=linger)
+async def test_keys_that_are_one_text_are_refused(purgatory: Purgatory, source: Any, client: str | None) -> None:
+    polls = Polls(purgatory, source)
     with pytest.raises(TypeError, match="keys must be"):
         await polls.now(keys="abc", client=client)
-    assert (purgatory.num_delayed, polls.polling.statistics().clients) == (0, 0)
+    check_empty(polls.polling)
 
 
 # the end
 
 
-async def test_closed_purgatory_answers_503(polls: Polls, purgatory: Purgatory) -> None:
-    parked = [polls.start() for _ in range(10)]
-    await settle()
-    purgatory.close()
-    parked.append(polls.start())
-    for poll in parked:
-        answer = await poll
-        assert (answer.status, "retry-after" in answer.headers) == (503, True)
-    polls.publish()
-
-
-async def test_refusals_say_why_and_are_counted(clock: ManualClock, counters: Counters) -> None:
-    async with Purgatory(clock=clock, max_pending=2) as purgatory:
-        polls = Polls(purgatory, counters, max_per_group=1)
-        parked = [polls.start(group="a"), polls.start()]
-        await settle()
-        refused = [await polls.now(group="a"), await polls.now(group="b")]
-        purgatory.close()
-        refused += [await polls.now(), *[await poll for poll in parked]]
-    assert [answer.status for answer in refused] == [503] * 5
-    assert [answer.headers["refused"] for answer in refused] == ["group", "full", *["closed"] * 3]
-    assert [bool(answer.body) for answer in refused] == [True, True, False, False, False]
-    counted = polls.polling.statistics()
-    assert counted.refused == {"group": 1, "full": 1, "closed": 3}
-    assert (counted.answered, counted.groups) == ({503: 5}, 0)
-
-
-async def test_first_poll_starts_the_purgatory(counters: Counters) -> None:
+async def test_first_poll_starts_the_purgatory(source: Any) -> None:
     purgatory = Purgatory()
-    polls = Polls(purgatory, counters)
-    poll = polls.start()
-    await settle()
+    polls = Polls(purgatory, source)
+    poll = await polls.park()
     assert (purgatory.is_open, purgatory.num_delayed) == (True, 1)
     await purgatory.aclose()
     assert (await poll).status == 503
     assert (await polls.now()).status == 503  # closed on purpose, and not started again
 
 
-def test_first_poll_in_the_next_loop_starts_the_purgatory_again(counters: Counters) -> None:
-    polls = Polls(Purgatory(), counters)
+def test_first_poll_in_the_next_loop_starts_the_purgatory_again(source: Any) -> None:
+    polls = Polls(Purgatory(), source)
     for _ in range(3):
         assert asyncio.run(polls.now(query={"wait": "0.05"})).status == 304
 
 
-def test_poll_in_the_next_loop_finds_no_places_taken(counters: Counters) -> None:
-    polls = Polls(Purgatory(), counters, max_per_group=1)
+def test_poll_in_the_next_loop_finds_no_places_taken(source: Any) -> None:
+    polls = Polls(Purgatory(), source, max_per_group=1)
     loop = asyncio.new_event_loop()
 
     async def park() -> asyncio.Task[Answer]:
@@ -386,9 +312,7 @@ def test_poll_in_the_next_loop_finds_no_places_taken(counters: Counters) -> None
 
 @pytest.mark.parametrize("turns", range(7))
 @pytest.mark.parametrize("client", [None, "ann"])
-async def test_poll_cancelled_at_any_turn_leaves_nothing(
-    polls: Polls, purgatory: Purgatory, turns: int, client: str | None
-) -> None:
+async def test_poll_cancelled_at_any_turn_leaves_nothing(polls: Polls, turns: int, client: str | None) -> None:
     poll = polls.start(client=client)
     for turn in range(turns):
         await asyncio.sleep(0)
@@ -397,13 +321,11 @@ async def test_poll_cancelled_at_any_turn_leaves_nothing(
     poll.cancel()
     await settle()
     assert poll.cancelled() == (turns <= 4)
-    assert (purgatory.num_delayed, purgatory.watched_entries, polls.polling.statistics().clients) == (0, 0, 0)
-    check_invariants(purgatory)
+    check_empty(polls.polling)
 
 
 async def test_poll_cancelled_by_uvicorn_when_it_stops_is_answered(polls: Polls) -> None:
-    poll = polls.start()
-    await settle()
+    poll = await polls.park()
     poll.cancel("Task cancelled, timeout graceful shutdown exceeded")
     answer = await poll
     assert (answer.status, answer.headers["refused"]) == (503, "closed")
@@ -411,8 +333,7 @@ async def test_poll_cancelled_by_uvicorn_when_it_stops_is_answered(polls: Polls)
 
 @pytest.mark.parametrize("message", [None, "Task cancelled"])
 async def test_poll_cancelled_by_anything_else_is_cancelled(polls: Polls, message: str | None) -> None:
-    poll = polls.start()
-    await settle()
+    poll = await polls.park()
     poll.cancel(message)
     with pytest.raises(asyncio.CancelledError):
         await poll
@@ -421,6 +342,6 @@ async def test_poll_cancelled_by_anything_else_is_cancelled(polls: Polls, messag
 async def test_poll_within_a_timeout_of_the_handler_is_cancelled_by_it(polls: Polls) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await polls.polling.answer("n", {"if-none-match": '"0"'})
+            await polls.polling.answer("n", KNOWN)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(polls.start(), 0.01)

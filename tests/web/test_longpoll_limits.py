@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,16 +9,12 @@ import pytest
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
 
-from .polls import Counters, Polls, settle
+from .polls import Polls, settle
 
 
 async def test_newest_poll_of_a_client_ends_its_older_one(polls: Polls, purgatory: Purgatory) -> None:
-    older, elsewhere, somebody = (
-        polls.start(client="ann"),
-        polls.start("other", client="ann"),
-        polls.start(client="bob"),
-    )
-    await settle()
+    older = await polls.park(client="ann")
+    elsewhere, somebody = await polls.park("other", client="ann"), await polls.park(client="bob")
     newer = polls.start(client="ann")
     assert (await older).status == 409
     assert purgatory.num_delayed == 3
@@ -31,33 +26,27 @@ async def test_newest_poll_of_a_client_ends_its_older_one(polls: Polls, purgator
 
 
 async def test_polls_of_nobody_in_particular_do_not_replace(polls: Polls) -> None:
-    both = [polls.start(), polls.start()]
-    await settle()
+    both = [await polls.park(), await polls.park()]
     polls.publish()
     assert [(await poll).status for poll in both] == [200, 200]
 
 
-async def test_group_with_too_many_polls_is_refused(purgatory: Purgatory, counters: Counters) -> None:
-    polls = Polls(purgatory, counters, max_per_group=2, retry_after=(4, 6))
-    parked = [polls.start(name, group="tenant") for name in ("a", "a")]
-    await settle()
+async def test_group_with_too_many_polls_is_refused(purgatory: Purgatory, source: Any) -> None:
+    polls = Polls(purgatory, source, max_per_group=2, retry_after=(4, 6))
+    parked = [await polls.park("a", group="tenant") for _ in range(2)]
     refused = await polls.now("c", group="tenant")
     assert (refused.status, refused.body) == (503, b"this group already has 2 polls waiting (max_per_group=2)")
     assert 4 <= int(refused.headers["retry-after"]) <= 6
     assert (await polls.now("c", group="tenant", known=None)).status == 200  # which need not wait
-    parked += [polls.start("a", group="other"), polls.start("a")]
-    await settle()
+    parked += [await polls.park("a", group="other"), await polls.park("a")]
     polls.publish("a")
     assert [(await poll).status for poll in parked] == [200] * 4
     assert polls.polling.statistics().groups == 0
 
 
-async def test_poll_that_replaces_one_of_its_group_needs_no_place_more(
-    purgatory: Purgatory, counters: Counters
-) -> None:
-    polls = Polls(purgatory, counters, max_per_group=1)
-    older = polls.start(client="ann", group="tenant")
-    await settle()
+async def test_poll_that_replaces_one_of_its_group_needs_no_place_more(purgatory: Purgatory, source: Any) -> None:
+    polls = Polls(purgatory, source, max_per_group=1)
+    older = await polls.park(client="ann", group="tenant")
     newer = polls.start(client="ann", group="tenant")
     assert (await older).status == 409
     assert (await polls.now("other", client="ann", group="tenant")).status == 503
@@ -66,10 +55,9 @@ async def test_poll_that_replaces_one_of_its_group_needs_no_place_more(
     assert (await newer).status == 200
 
 
-async def test_poll_that_replaces_one_of_another_group_needs_a_place(purgatory: Purgatory, counters: Counters) -> None:
-    polls = Polls(purgatory, counters, max_per_group=1)
-    parked = [polls.start(client="ann", group="a"), polls.start(client="bob", group="b")]
-    await settle()
+async def test_poll_that_replaces_one_of_another_group_needs_a_place(purgatory: Purgatory, source: Any) -> None:
+    polls = Polls(purgatory, source, max_per_group=1)
+    parked = [await polls.park(client="ann", group="a"), await polls.park(client="bob", group="b")]
     assert (await polls.now(client="ann", group="b")).status == 503
     assert not any(poll.done() for poll in parked)
     polls.publish()
@@ -77,33 +65,23 @@ async def test_poll_that_replaces_one_of_another_group_needs_a_place(purgatory: 
 
 
 @pytest.mark.parametrize("ending", ["cancel", "expire", "close"])
-async def test_client_is_forgotten_however_its_poll_ends(
-    polls: Polls, purgatory: Purgatory, clock: ManualClock, ending: str
-) -> None:
-    poll = polls.start(client="ann")
-    await settle()
-    how: dict[str, Callable[[], Any]] = {
-        "cancel": poll.cancel,
-        "expire": purgatory.expire_all,
-        "close": purgatory.close,
-    }
+async def test_client_is_forgotten_however_its_poll_ends(polls: Polls, purgatory: Purgatory, ending: str) -> None:
+    poll = await polls.park(client="ann")
+    how: dict[str, Any] = {"cancel": poll.cancel, "expire": purgatory.expire_all, "close": purgatory.close}
     how[ending]()
     await settle()
-    assert poll.done()
-    assert polls.polling.statistics().clients == 0
+    assert (poll.done(), polls.polling.statistics().clients) == (True, 0)
 
 
-async def test_full_purgatory_refuses_at_once(clock: ManualClock, counters: Counters) -> None:
+async def test_full_purgatory_refuses_at_once(clock: ManualClock, source: Any) -> None:
     async with Purgatory(clock=clock, max_pending=2) as purgatory:
-        polls = Polls(purgatory, counters)
-        parked = [polls.start(), polls.start(client="ann")]
-        await settle()
+        polls = Polls(purgatory, source)
+        parked = [await polls.park(), await polls.park(client="ann")]
         for client in (None, "bob"):
             refused = await polls.now(client=client)
             assert refused.status == 503
             assert 1 <= int(refused.headers["retry-after"]) <= 3
-        parked.append(polls.start(client="ann"))  # her older one makes room
-        await settle()
+        parked.append(await polls.park(client="ann"))  # her older one makes room
         polls.publish()
         assert [(await poll).status for poll in parked] == [200, 409, 200]
         assert polls.polling.statistics().clients == 0

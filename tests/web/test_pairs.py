@@ -11,7 +11,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.web import Answer, EventRoute, LongPolling
 
 from .eventsource import Client
-from .test_longpoll_async import POLICY, settle
+from .polls import POLICY, AsyncGiven, Given, settle
 
 
 class Hasty:
@@ -60,66 +60,43 @@ async def test_stream_gets_no_event_newer_than_its_id(purgatory: Purgatory, kind
     for _ in range(20):
         await settle()
         polling.notify("n")
-    client.leave()
-    await client.ended()
+    await client.leave()
     events = [event for event in client.events if event.id]
     assert len(events) > 5
     newer = sum(int(event.data) > int(str(event.id)) for event in events)
     assert newer == (0 if pairs else len(events))
 
 
-class Lags:
+@pytest.fixture(params=[Given, AsyncGiven])
+def lags(request: pytest.FixtureRequest) -> Given:
     """version() lags behind read(), as that of a replica."""
-
-    def __init__(self) -> None:
-        self.seen = "1"
-        self.pair: Any = ("2", b"two")
-
-    def version(self, resource: str) -> Any:
-        return self.seen
-
-    def read(self, resource: str, since: str | None, version: str) -> Any:
-        return self.pair
-
-
-class AsyncLags(Lags):
-    async def version(self, resource: str) -> Any:
-        return self.seen
-
-    async def read(self, resource: str, since: str | None, version: str) -> Any:
-        return self.pair
-
-
-@pytest.fixture(params=[Lags, AsyncLags])
-def lags(request: pytest.FixtureRequest) -> Lags:
-    source: Lags = request.param()
+    source: Given = request.param("1", ("2", b"two"))
     return source
 
 
-async def ask(purgatory: Purgatory, source: Lags, **headers: str) -> Answer:
+async def ask(purgatory: Purgatory, source: Given, **headers: str) -> Answer:
     async with asyncio.timeout(5):
         return await LongPolling(purgatory, source, policy=POLICY).answer("n", headers)
 
 
-async def test_poll_that_has_the_version_of_the_pair_gets_no_body(purgatory: Purgatory, lags: Lags) -> None:
+async def test_poll_that_has_the_version_of_the_pair_gets_no_body(purgatory: Purgatory, lags: Given) -> None:
     first = await ask(purgatory, lags)
     assert (first.body, first.headers["etag"]) == (b"two", '"2"')
     again = await ask(purgatory, lags, **{"if-none-match": '"2"', "prefer": "wait=0"})
     assert (again.status, again.body, again.headers["etag"]) == (304, b"", '"2"')
 
 
-async def test_stream_of_a_version_that_lags_sends_no_event_twice(purgatory: Purgatory, lags: Lags) -> None:
+async def test_stream_of_a_version_that_lags_sends_no_event_twice(purgatory: Purgatory, lags: Given) -> None:
     polling = LongPolling(purgatory, lags)
     client = Client(EventRoute(polling))
     await settle()
-    lags.seen = "2"  # it catches up
+    lags.given = "2"  # it catches up
     polling.notify("n")
     await settle()
-    lags.seen, lags.pair = "3", ("3", b"three")
+    lags.given, lags.body = "3", ("3", b"three")
     polling.notify("n")
     await settle()
-    client.leave()
-    await client.ended()
+    await client.leave()
     assert [(event.id, event.data) for event in client.events] == [("2", "two"), ("3", "three")]
 
 
@@ -137,9 +114,9 @@ async def test_stream_of_a_version_that_lags_sends_no_event_twice(purgatory: Pur
     ],
 )
 async def test_pair_that_is_none_names_the_method(
-    purgatory: Purgatory, lags: Lags, pair: Any, error: type[Exception], rest: str
+    purgatory: Purgatory, lags: Given, pair: Any, error: type[Exception], rest: str
 ) -> None:
-    lags.pair = pair
+    lags.body = pair
     with pytest.raises(error, match=rf"^{type(lags).__name__}\.read\(\) must return {rest}$"):
         await ask(purgatory, lags)
     assert purgatory.num_delayed == 0

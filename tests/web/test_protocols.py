@@ -13,12 +13,11 @@ import pytest
 from aiopurgatory import GoneError, NotFoundError, Purgatory
 from aiopurgatory.streams import MemoryLog
 from aiopurgatory.testing import ManualClock
-from aiopurgatory.web import Answer, EventRoute, LongPolling, LongPollRoute, Policy, RequestScope
+from aiopurgatory.web import Answer, EventRoute, LongPolling, LongPollRoute, RequestScope
 
-from .polls import settle
-from .test_route import DISCONNECT, Exchange
+from .polls import POLICY, settle
+from .test_route import DISCONNECT, NOTHING, Exchange, asked, parked
 
-POLICY = Policy(jitter=0.0, margin=0.0)
 Replied = tuple[bytes, int, Mapping[str, str]]
 
 
@@ -40,28 +39,25 @@ class Numbers:
         return json.dumps([name for name, a, b in zip(names, old, new, strict=True) if a != b]).encode()
 
 
-class AwaitedNumbers:
-    def __init__(self, numbers: Numbers) -> None:
-        self.numbers = numbers
-
-    async def version(self, names: tuple[str, ...]) -> str:
+class AwaitedNumbers(Numbers):
+    async def version(self, names: tuple[str, ...]) -> str:  # type: ignore[override]
         await asyncio.sleep(0)
-        return self.numbers.version(names)
+        return super().version(names)
 
-    async def read(self, names: tuple[str, ...], since: str | None, version: str) -> bytes:
+    async def read(self, names: tuple[str, ...], since: str | None, version: str) -> bytes:  # type: ignore[override]
         await asyncio.sleep(0)
-        return self.numbers.read(names, since, version)
+        return super().read(names, since, version)
+
+
+@pytest.fixture(params=[Numbers, AwaitedNumbers])
+def numbers(request: pytest.FixtureRequest) -> Numbers:
+    found: Numbers = request.param()
+    return found
 
 
 @pytest.fixture
-def numbers() -> Numbers:
-    return Numbers()
-
-
-@pytest.fixture(params=["in memory", "awaited"])
-def polling(request: pytest.FixtureRequest, purgatory: Purgatory, numbers: Numbers) -> LongPolling[tuple[str, ...]]:
-    source: Any = numbers if request.param == "in memory" else AwaitedNumbers(numbers)
-    return LongPolling(purgatory, source, policy=POLICY)
+def polling(purgatory: Purgatory, numbers: Numbers) -> LongPolling[tuple[str, ...]]:
+    return LongPolling(purgatory, numbers, policy=POLICY)
 
 
 def names(scope: RequestScope) -> tuple[str, ...]:
@@ -79,15 +75,35 @@ def consul(polling: LongPolling[tuple[str, ...]], **more: Any) -> LongPollRoute:
 
 
 def get(route: LongPollRoute, **query: str) -> Exchange:
-    return Exchange(route, (b"x", b"y"), query_string=urlencode(query).encode())
+    return Exchange(route, NOTHING, query_string=urlencode(query).encode())
 
 
-async def ended(purgatory: Purgatory, clock: ManualClock, exchange: Exchange, seconds: float) -> Exchange:
+async def got(route: LongPollRoute, **query: str) -> Exchange:
+    """An exchange that has ended at once."""
+    exchange = get(route, **query)
+    await asyncio.wait_for(exchange.run(), 5)
+    return exchange
+
+
+async def waiting(route: LongPollRoute, **query: str) -> tuple[Exchange, asyncio.Task[None]]:
+    return await parked(route, NOTHING, query_string=urlencode(query).encode())
+
+
+async def posted(polling: LongPolling[Any], *parts: bytes, more: bool = False, **functions: Any) -> Exchange:
+    """The exchange of a route that takes a POST, with a body in *parts*. *more*: it goes on."""
+    route = LongPollRoute(polling, methods=["POST"], **{"resource": lambda scope: ("a",), **functions})
+    given = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    if given and not more:
+        del given[-1]["more_body"]
+    return await asked(route, NOTHING, method="POST", given=given)
+
+
+async def ended(clock: ManualClock, exchange: Exchange, seconds: float) -> Exchange:
     """Let *exchange* wait; it must end after *seconds*, and not before."""
     poll = exchange.start()
     await settle()
     await clock.advance(seconds - 0.01)
-    assert (poll.done(), purgatory.num_delayed) == (False, 1)
+    assert not poll.done()
     await clock.advance(0.02)
     await poll
     return exchange
@@ -98,80 +114,65 @@ async def ended(purgatory: Purgatory, clock: ManualClock, exchange: Exchange, se
 
 @pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("2s", 2.0), ("1500ms", 1.5), ("0.1m2s", 8.0)])
 async def test_wait_in_the_query_has_a_unit(
-    purgatory: Purgatory, clock: ManualClock, polling: LongPolling[Any], text: str, seconds: float
+    clock: ManualClock, polling: LongPolling[Any], text: str, seconds: float
 ) -> None:
-    await ended(purgatory, clock, get(consul(polling), names="a", index="0", wait=text), seconds)
+    await ended(clock, get(consul(polling), names="a", index="0", wait=text), seconds)
 
 
-async def test_wait_comes_from_a_header_in_milliseconds(
-    purgatory: Purgatory, clock: ManualClock, polling: LongPolling[Any]
-) -> None:
+async def test_wait_comes_from_a_header_in_milliseconds(clock: ManualClock, polling: LongPolling[Any]) -> None:
     route = consul(polling, wait=lambda scope: int(scope.headers["long-pulling-timeout"]) / 1000)
     exchange = get(route, names="a", index="0")
     exchange.scope["headers"] = [(b"long-pulling-timeout", b"1500")]
-    await ended(purgatory, clock, exchange, 1.5)
+    await ended(clock, exchange, 1.5)
 
 
-@pytest.mark.parametrize(("seconds", "waits"), [(None, 25.0), (1e9, 25.0), (0, 0.0), (-1.0, 0.0), (float("nan"), 0.0)])
+@pytest.mark.parametrize(("seconds", "waits"), [(None, 30.0), (1e9, 30.0), (0, 0.0), (-1.0, 0.0), (float("nan"), 0.0)])
 async def test_wait_function_is_bounded(
-    purgatory: Purgatory, clock: ManualClock, polling: LongPolling[Any], seconds: float | None, waits: float
+    clock: ManualClock, polling: LongPolling[Any], seconds: float | None, waits: float
 ) -> None:
     exchange = get(consul(polling, wait=lambda scope: seconds), names="a", index="0")
     if waits:
-        await ended(purgatory, clock, exchange, waits)
+        await ended(clock, exchange, waits)
     else:
         await asyncio.wait_for(exchange.run(), 5)
 
 
 async def test_form_of_a_post_has_the_poll(polling: LongPolling[Any], numbers: Numbers) -> None:
-    route = LongPollRoute(
+    body = urlencode({"names": "a,b", "versions": "0.1", "names ": "c"}).encode()
+    exchange = await posted(
         polling,
-        methods=["POST"],
+        body[:5],
+        body[5:],
         resource=lambda scope: tuple(scope.form["names"].split(",")),
         since=lambda scope: scope.form["versions"],
     )
-    exchange = Exchange(route, (b"x", b"y"), method="POST")
-    body = urlencode({"names": "a,b", "versions": "0.1", "names ": "c"}).encode()
-    exchange.messages.put_nowait({"type": "http.request", "body": body[:5], "more_body": True})
-    exchange.messages.put_nowait({"type": "http.request", "body": body[5:]})
-    await exchange.run()
     assert (exchange.status, exchange.sent[1]["body"]) == (200, b'["b"]')
 
 
 async def test_json_of_a_post_has_the_poll(polling: LongPolling[Any]) -> None:
-    route = LongPollRoute(polling, methods=["POST"], resource=lambda scope: tuple(json.loads(scope.body)["names"]))
-    exchange = Exchange(route, (b"x", b"y"), method="POST")
-    exchange.messages.put_nowait({"type": "http.request", "body": b'{"names": ["a", "b"]}'})
-    await exchange.run()
+    exchange = await posted(
+        polling, b'{"names": ["a", "b"]}', resource=lambda scope: tuple(json.loads(scope.body)["names"])
+    )
     assert exchange.headers[b"etag"] == b'"0.0"'
 
 
 @pytest.mark.parametrize("body", [b"[", b"\xff", b"7" * 5_000, b"a&" * 2_000])
 async def test_request_that_cannot_be_read_is_answered_400(polling: LongPolling[Any], body: bytes) -> None:
-    route = LongPollRoute(
-        polling, methods=["POST"], resource=lambda scope: (scope.form["a"], str(json.loads(scope.body)))
-    )
-    exchange = Exchange(route, method="POST")
-    exchange.messages.put_nowait({"type": "http.request", "body": body})
-    await exchange.run()
+    exchange = await posted(polling, body, resource=lambda scope: (scope.form["a"], str(json.loads(scope.body))))
     assert exchange.status == 400
     assert len(exchange.sent[1]["body"]) < 300
     assert polling.statistics().answered == {400: 1}
 
 
 async def test_missing_parameter_is_answered_400(polling: LongPolling[Any]) -> None:
-    exchange = get(consul(polling), index="0")
-    await exchange.run()
+    exchange = await got(consul(polling), index="0")
     assert (exchange.status, exchange.sent[1]["body"]) == (400, b"the request must have 'names'")
 
 
 async def test_query_that_is_too_long_is_answered_400(polling: LongPolling[Any]) -> None:
-    exchange = get(consul(polling), names="a" * 70_000)
-    await exchange.run()
-    assert (exchange.status, exchange.sent[1]["body"]) == (
-        400,
-        b"the query must have at most 65,536 bytes, got 70,006",
-    )
+    exchange = await got(consul(polling), names="a" * 70_000)
+    assert exchange.status == 400
+    assert exchange.sent[1]["body"] == b"the query must have at most 65,536 bytes, got 70,006"
 
 
 @pytest.mark.parametrize(("error", "status"), [(NotFoundError("no"), 404), (GoneError("gone"), 410)])
@@ -181,9 +182,7 @@ async def test_function_that_raises_an_answer_is_answered_so(
     def refuse(scope: RequestScope) -> tuple[str, ...]:
         raise error
 
-    exchange = Exchange(LongPollRoute(polling, resource=refuse))
-    await exchange.run()
-    assert exchange.status == status
+    assert (await asked(LongPollRoute(polling, resource=refuse))).status == status
 
 
 async def test_bug_in_a_function_is_raised(polling: LongPolling[Any]) -> None:
@@ -192,26 +191,20 @@ async def test_bug_in_a_function_is_raised(polling: LongPolling[Any]) -> None:
 
 
 async def test_body_that_is_too_long_is_answered_413(polling: LongPolling[Any]) -> None:
-    exchange = Exchange(LongPollRoute(polling, methods=["POST"], resource=lambda scope: ("a",)), method="POST")
-    for _ in range(17):
-        exchange.messages.put_nowait({"type": "http.request", "body": bytes(1 << 16), "more_body": True})
-    await exchange.run()
-    assert exchange.status == 413
+    assert (await posted(polling, *[bytes(1 << 16)] * 17, more=True)).status == 413
 
 
 async def test_body_that_does_not_come_is_answered_400(
     polling: LongPolling[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aiopurgatory.web.asgi.BODY_TIMEOUT", 0.05)
-    exchange = Exchange(LongPollRoute(polling, methods=["POST"], resource=lambda scope: ("a",)), method="POST")
-    await exchange.run()
+    exchange = await posted(polling)
     assert (exchange.status, exchange.sent[1]["body"]) == (400, b"the body did not arrive in 0.05 s")
 
 
 async def test_client_that_leaves_during_its_body_is_counted(polling: LongPolling[Any]) -> None:
-    exchange = Exchange(LongPollRoute(polling, methods=["POST"], resource=lambda scope: ("a",)), method="POST")
-    exchange.messages.put_nowait(DISCONNECT)
-    await exchange.run()
+    route = LongPollRoute(polling, methods=["POST"], resource=lambda scope: ("a",))
+    await asked(route, method="POST", given=[DISCONNECT])
     assert polling.statistics().answered == {499: 1}
 
 
@@ -221,12 +214,9 @@ async def test_client_that_leaves_behind_its_body_ends_its_poll(
     route = LongPollRoute(
         polling, methods=["POST"], resource=lambda scope: ("a",), since=lambda scope: scope.body.decode()
     )
-    exchange = Exchange(route, method="POST")
-    exchange.messages.put_nowait({"type": "http.request", "body": b"0"})
-    poll = exchange.start()
-    await settle()
+    exchange, poll = await parked(route, method="POST", given=[{"type": "http.request", "body": b"0"}])
     assert purgatory.num_delayed == 1
-    exchange.messages.put_nowait(DISCONNECT)
+    exchange.give(DISCONNECT)
     await poll
     assert (purgatory.num_delayed, polling.statistics().answered) == (0, {499: 1})
 
@@ -253,9 +243,7 @@ def test_methods_that_are_one_str_are_refused(polling: LongPolling[Any]) -> None
 
 
 async def test_news_are_answered_by_respond(polling: LongPolling[Any], numbers: Numbers) -> None:
-    exchange = get(consul(polling), names="a,b", index="0.0")
-    poll = exchange.start()
-    await settle()
+    exchange, poll = await waiting(consul(polling), names="a,b", index="0.0")
     numbers.numbers["b"] = 7
     polling.notify("b")
     await poll
@@ -266,24 +254,24 @@ async def test_news_are_answered_by_respond(polling: LongPolling[Any], numbers: 
 
 @pytest.mark.parametrize("wait", ["3", "0"])
 async def test_respond_gets_the_body_at_the_deadline(
-    purgatory: Purgatory, clock: ManualClock, polling: LongPolling[Any], numbers: Numbers, wait: str
+    clock: ManualClock, polling: LongPolling[Any], numbers: Numbers, wait: str
 ) -> None:
     exchange = get(consul(polling), names="a,b", index="0.0", wait=wait)
     if wait == "0":
         await exchange.run()
     else:
-        await ended(purgatory, clock, exchange, 3.0)
+        await ended(clock, exchange, 3.0)
     assert (exchange.status, exchange.sent[1]["body"], exchange.headers[b"x-index"]) == (200, b"[]", b"0.0")
     assert numbers.reads == ["0.0"]
     assert polling.statistics().answered == {200: 1}
-    assert purgatory.statistics().missed_triggers == 0
+    assert polling.purgatory.statistics().missed_triggers == 0
 
 
 async def test_without_respond_a_deadline_reads_no_body(
-    purgatory: Purgatory, clock: ManualClock, polling: LongPolling[Any], numbers: Numbers
+    clock: ManualClock, polling: LongPolling[Any], numbers: Numbers
 ) -> None:
     route = LongPollRoute(polling, resource=names, since=lambda scope: scope.query.get("index"))
-    exchange = await ended(purgatory, clock, get(route, names="a", index="0", wait="1"), 1.0)
+    exchange = await ended(clock, get(route, names="a", index="0", wait="1"), 1.0)
     assert (exchange.status, numbers.reads) == (204, [])
 
 
@@ -292,8 +280,7 @@ async def test_respond_with_a_body_alone_answers_200(polling: LongPolling[Any], 
     route = LongPollRoute(
         polling, resource=names, since=lambda _: since, wait=lambda _: 0, respond=lambda polled: b"<" + polled.body
     )
-    exchange = get(route, names="a")
-    await exchange.run()
+    exchange = await got(route, names="a")
     assert (exchange.status, exchange.sent[1]["body"][:1]) == (200, b"<")
 
 
@@ -304,19 +291,15 @@ async def test_status_without_a_body_drops_it(polling: LongPolling[Any]) -> None
     route = LongPollRoute(
         polling, resource=names, since=lambda scope: scope.query["since"], respond=as_apollo, wait=lambda scope: 0
     )
-    exchange = get(route, names="a", since="0")
-    await exchange.run()
+    exchange = await got(route, names="a", since="0")
     assert (exchange.status, exchange.sent[1]["body"]) == (304, b"")
     assert b"content-length" not in exchange.headers
-    exchange = get(route, names="a", since="1")
-    await exchange.run()
+    exchange = await got(route, names="a", since="1")
     assert (exchange.status, exchange.sent[1]["body"]) == (200, b'["a"]')
 
 
-async def test_refusals_are_not_answered_by_respond(purgatory: Purgatory, polling: LongPolling[Any]) -> None:
-    exchange = get(consul(polling), names="a", index="0")
-    poll = exchange.start()
-    await settle()
+async def test_refusals_are_not_answered_by_respond(polling: LongPolling[Any]) -> None:
+    exchange, poll = await waiting(consul(polling), names="a", index="0")
     polling.close()
     await poll
     assert (exchange.status, exchange.headers.get(b"x-index")) == (503, None)
@@ -325,28 +308,21 @@ async def test_refusals_are_not_answered_by_respond(purgatory: Purgatory, pollin
 async def test_respond_that_returns_text_names_the_rule(polling: LongPolling[Any]) -> None:
     text: Any = lambda polled: ("text", 200, {})  # noqa: E731
     with pytest.raises(TypeError, match=r"^respond must return a body of bytes, .*got a body 'text'$"):
-        await get(LongPollRoute(polling, resource=names, respond=text), names="a").run()
+        await got(LongPollRoute(polling, resource=names, respond=text), names="a")
 
 
 async def test_poll_of_a_log_is_answered_by_respond() -> None:
     async with MemoryLog() as log:
         last = await log.append("n", "a")
         route = LongPollRoute(log, respond=lambda polled: (polled.body, 200, {"next": str(polled.version)}))
-        exchange = Exchange(route, (b"x", b"y"))
-        await exchange.run()
-        assert exchange.headers[b"next"].decode() == last
+        assert (await asked(route, NOTHING)).headers[b"next"].decode() == last
 
 
 async def test_stream_takes_a_post(polling: LongPolling[Any]) -> None:
     route = EventRoute(polling, methods=["POST"], resource=lambda scope: tuple(json.loads(scope.body)))
-    exchange = Exchange(LongPollRoute(polling), method="POST")
-    exchange.route = route
-    exchange.messages.put_nowait({"type": "http.request", "body": b'["a", "b"]'})
-    stream = exchange.start()
-    while len(exchange.sent) < 2:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    exchange, stream = await parked(route, method="POST", given=[{"type": "http.request", "body": b'["a", "b"]'}])
     assert b"id: 0.0\ndata: []\n" in exchange.sent[1]["body"]
-    exchange.messages.put_nowait(DISCONNECT)
+    exchange.give(DISCONNECT)
     await stream
 
 
@@ -369,9 +345,7 @@ async def test_poll_of_many_resources_has_a_version_of_any_length(polling: LongP
     many = [f"resource-{number}" for number in range(600)]
     numbers.numbers = dict.fromkeys(many, 10_000)
     known = ".".join(["10000"] * 600)
-    exchange = get(consul(polling), names=",".join(many), index=known)
-    poll = exchange.start()
-    await settle()
+    exchange, poll = await waiting(consul(polling), names=",".join(many), index=known)
     for name in many[7:10]:
         numbers.numbers[name] += 1
         polling.notify(name)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -78,13 +76,6 @@ def test_poll_without_news_ends_in_time(served: Served) -> None:
 
 
 @each(SERVERS)
-def test_poll_too_far_behind_is_gone(served: Served) -> None:
-    for _ in range(2):  # an error is not kept
-        answer = served.ask("GET /polls/silence", {"If-None-Match": '"-101"'})
-        assert (answer.status, answer.body) == (410, b"version -101 is gone")
-
-
-@each(SERVERS)
 def test_poll_by_httpx_follows_the_etag(served: Served) -> None:
     host, port = served.address
     with httpx.Client(base_url=f"http://{host}:{port}", headers={"Prefer": "wait=0"}) as client:
@@ -94,26 +85,6 @@ def test_poll_by_httpx_follows_the_etag(served: Served) -> None:
         client.post("/polls/followed", content=b"x")
         news = client.get("/polls/followed", headers={"If-None-Match": again.headers["etag"]})
         assert news.json() == ["followed", "0", "1"]
-
-
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-@each(SERVERS)
-def test_poll_by_curl_is_answered_or_cancelled(served: Served) -> None:
-    def curl(known: int, *options: str) -> subprocess.Popen[str]:
-        headers = ["-H", "Prefer: wait=30", "-H", f'If-None-Match: "{known}"']
-        url = "http://{}:{}/polls/curled".format(*served.address)
-        command = ["curl", "-sS", *headers, *options, "-w", " %{http_code}", url]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-
-    with curl(0) as waiting:
-        served.wait_for(pending=1)
-        served.ask("POST /polls/curled", body="x")
-        assert waiting.communicate(timeout=10)[0] == '["curled", "0", "1"] 200'
-    cancelled = served.statistics()["cancelled"]
-    with curl(1, "--max-time", "0.5") as impatient:
-        served.wait_for(pending=1)
-    assert impatient.returncode == 28
-    served.wait_for(pending=0, keys=0, cancelled=cancelled + 1)
 
 
 @each(SERVERS)
@@ -181,34 +152,6 @@ def test_client_leaves_another_handler_and_that_comes_to_its_end(served: Served)
     served.wait_for(pending=0)
     served.ask("POST /credit", body="x")
     served.wait_for(credited=before + 5)
-
-
-@each(ON_STARLETTE)
-def test_poll_by_head_has_the_headers_alone(served: Served) -> None:
-    answer = served.ask("HEAD /polls/headed")
-    assert (answer.status, answer.body, answer.headers["etag"]) == (200, b"", '"0"')
-
-
-@each(ON_STARLETTE)
-def test_lines_of_one_header_are_joined(served: Served) -> None:
-    head = "GET /polls/joined HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-    lines = 'If-None-Match: "7"\r\nPrefer: respond-async\r\nIf-None-Match: "0"\r\nPrefer: wait=1\r\n\r\n'
-    client = socket.create_connection(served.address, timeout=20)
-    client.sendall((head + lines).encode())
-    answer = read(client)
-    assert (answer.status, answer.headers["preference-applied"]) == (304, "wait=1")
-
-
-@each(ON_STARLETTE)
-def test_client_polls_anew_and_its_older_poll_ends(served: Served) -> None:
-    line, headers = "GET /polls/anew?client=ann", {"If-None-Match": '"0"'}
-    older = served.send(line, headers)
-    served.wait_for(pending=1)
-    newer = served.send(line, headers)
-    assert read(older).status == 409
-    served.wait_for(pending=1)
-    served.ask("POST /polls/anew", body="x")
-    assert read(newer).status == 200
 
 
 @each([case for case in SERVERS if case[1] == "app_fastapi:app"])

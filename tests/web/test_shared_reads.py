@@ -14,8 +14,8 @@ from aiopurgatory.testing import ManualClock, check_invariants
 from aiopurgatory.web import Answer, EventRoute
 from aiopurgatory.web.states import StateReading
 
-from .eventsource import Client
-from .test_longpoll_async import Polls, settle
+from .eventsource import Client, leave
+from .polls import Database, Polls, settle
 
 #: So short that each slice of a check wakes one poll.
 BUDGET = 1e-9
@@ -37,8 +37,8 @@ async def purgatory() -> AsyncIterator[Purgatory]:
 
 
 @pytest.fixture
-def polls(purgatory: Purgatory) -> Polls:
-    return Polls(purgatory)
+def source() -> Database:
+    return Database()
 
 
 async def park(polls: Polls, number: int, **more: Any) -> list[asyncio.Task[Answer]]:
@@ -46,7 +46,7 @@ async def park(polls: Polls, number: int, **more: Any) -> list[asyncio.Task[Answ
     parked = [polls.start(**more) for _ in range(number)]
     await settle()
     assert polls.polling.purgatory.num_delayed >= number
-    polls.database.calls.clear()
+    polls.source.calls.clear()
     return parked
 
 
@@ -59,14 +59,14 @@ async def turns(number: int) -> None:
 async def test_notify_in_slices_makes_two_calls(polls: Polls, is_slow: bool) -> None:
     parked = await park(polls, 3_000)
     if is_slow:
-        polls.database.gate.clear()
+        polls.source.gate.clear()
     polls.publish()
     await turns(100)
     assert sum(poll.done() for poll in parked) < (1 if is_slow else 1_000)  # otherwise there are no slices
     await turns(6_000)
-    polls.database.gate.set()
+    polls.source.gate.set()
     assert {(await poll).body for poll in parked} == {b"n 0 1"}
-    assert polls.database.calls == [("version", "n"), ("read", "n")]
+    assert polls.source.calls == [("version", "n"), ("read", "n")]
 
 
 async def test_notify_of_other_keys_between_slices_adds_no_call(polls: Polls) -> None:
@@ -76,18 +76,18 @@ async def test_notify_of_other_keys_between_slices_adds_no_call(polls: Polls) ->
     while not all(poll.done() for poll in parked):
         polls.polling.purgatory.check_and_complete("m")
         await asyncio.sleep(0)
-    assert polls.database.calls.count(("version", "n")) == polls.database.calls.count(("read", "n")) == 1
+    assert polls.source.calls.count(("version", "n")) == polls.source.calls.count(("read", "n")) == 1
     for poll in others:
         poll.cancel()
     await settle()
 
 
 async def test_bodies_that_find_no_room_are_read_by_each_slice(purgatory: Purgatory) -> None:
-    polls = Polls(purgatory, max_body_bytes=0)
+    polls = Polls(purgatory, Database(), max_body_bytes=0)
     parked = await park(polls, 100)
     polls.publish()
     assert {(await poll).body for poll in parked} == {b"n 0 1"}
-    assert polls.database.calls.count(("read", "n")) > 10
+    assert polls.source.calls.count(("read", "n")) > 10
     assert polls.polling.statistics().body_bytes == 0
 
 
@@ -95,31 +95,29 @@ async def test_streams_in_slices_make_two_calls(polls: Polls) -> None:
     route = EventRoute(polls.polling)
     clients = [Client(route) for _ in range(300)]
     await settle()
-    polls.database.calls.clear()
+    polls.source.calls.clear()
     polls.publish()
     await turns(50)
     assert sum(len(client.events) > 1 for client in clients) < 100  # otherwise there are no slices
     await turns(1_000)
     assert {client.events[-1].id for client in clients} == {"1"}
-    assert polls.database.calls == [("version", "n"), ("read", "n")]
-    for client in clients:
-        client.leave()
-        await client.ended()
+    assert polls.source.calls == [("version", "n"), ("read", "n")]
+    await leave(*clients)
 
 
 @ways
 async def test_change_after_a_read_has_begun_is_read(polls: Polls, purgatory: Purgatory, way: str) -> None:
     """The read under way sees the first change alone, which is no news."""
     parked = await park(polls, 20, known='"0", "1"')
-    polls.database.gate.clear()
-    polls.database.numbers["n"] = 1
+    polls.source.gate.clear()
+    polls.source.values["n"] = 1
     WAYS[way](purgatory)
     await turns(5)
-    assert polls.database.calls == [("version", "n")]  # begun
-    polls.database.numbers["n"] = 2
+    assert polls.source.calls == [("version", "n")]  # begun
+    polls.source.values["n"] = 2
     WAYS[way](purgatory)
     await turns(100)
-    polls.database.gate.set()
+    polls.source.gate.set()
     await turns(1_000)
     assert {(await poll).headers["etag"] for poll in parked} == {'"2"'}
 
@@ -132,21 +130,21 @@ async def test_change_after_a_read_has_ended_is_read(polls: Polls, purgatory: Pu
     await turns(40)
     answered = {poll for poll in parked if poll.done()}
     assert 0 < len(answered) < 90
-    polls.database.numbers["n"] = 2
+    polls.source.values["n"] = 2
     waiting = purgatory.waiting("n")
     WAYS[way](purgatory)
     await turns(1_000)
     found = [(await poll).headers["etag"] for poll in parked if poll not in answered]
     assert set(found) <= {'"1"', '"2"'}
     assert found.count('"1"') < 10 < len(waiting)  # woken before the second change
-    assert len(polls.database.calls) <= 6
+    assert len(polls.source.calls) <= 6
 
 
 async def test_poll_that_comes_later_gets_no_result_of_before(polls: Polls) -> None:
     parked = await park(polls, 100)
     polls.publish()
     await turns(40)
-    polls.database.numbers["n"] = 2  # and nobody is told
+    polls.source.values["n"] = 2  # and nobody is told
     late = polls.start(known='"1"')
     await turns(1_000)
     assert (await late).headers["etag"] == '"2"'
@@ -159,7 +157,7 @@ async def test_deadline_gets_no_result_of_before(polls: Polls, purgatory: Purgat
     parked = await park(polls, 10, known='"0", "1"')
     polls.publish()
     await turns(100)
-    polls.database.numbers["n"] = 2  # and nobody is told
+    polls.source.values["n"] = 2  # and nobody is told
     purgatory.expire_all()
     await turns(100)
     assert {(await poll).headers["etag"] for poll in parked} == {'"2"'}
@@ -176,7 +174,7 @@ async def test_answers_are_never_older_than_the_notification(
     told: dict[Any, tuple[int, int]] = {}
 
     def note(reading: StateReading[Any], poll: Any) -> bool:
-        told[poll.client] = polls.database.numbers.get("n", 0), told.get(poll.client, (0, 0))[1]
+        told[poll.client] = polls.source.values.get("n", 0), told.get(poll.client, (0, 0))[1]
         return tell(reading, poll)
 
     def note_begin(reading: StateReading[Any], poll: Any) -> Any:
@@ -185,7 +183,7 @@ async def test_answers_are_never_older_than_the_notification(
 
     monkeypatch.setattr(StateReading, "tell", note)
     monkeypatch.setattr(StateReading, "read", note_begin)
-    monkeypatch.setattr(polls.database, "gate", Jam(chance))
+    monkeypatch.setattr(polls.source, "gate", Jam(chance))
     is_over, answers = False, 0
 
     async def client(name: int) -> str:
@@ -204,13 +202,13 @@ async def test_answers_are_never_older_than_the_notification(
     await turns(20)
     for _ in range(300):
         if chance.random() < 0.7:
-            polls.database.numbers["n"] = polls.database.numbers.get("n", 0) + 1
+            polls.source.values["n"] = polls.source.values.get("n", 0) + 1
             WAYS[chance.choice([*WAYS])](purgatory)
         await asyncio.sleep(0)
     await turns(500)  # a poll that missed the last change waits for ever
     is_over = True
     purgatory.expire_all()
-    assert {await one for one in clients} == {f'"{polls.database.numbers["n"]}"'}
+    assert {await one for one in clients} == {f'"{polls.source.values["n"]}"'}
     assert answers > 100
 
 

@@ -10,36 +10,32 @@ import pytest
 
 from aiopurgatory import Purgatory, PurgatoryClosedError
 from aiopurgatory.web import LongPolling, close_on_stop
-from aiopurgatory.web.signals import on_stop_signal
+from aiopurgatory.web.signals import STOP_SIGNALS, on_stop_signal
 
 from .polls import Counters
 
 
+@pytest.fixture
+def order() -> list[str]:
+    """What has happened. A stop signal reaches the server's handler."""
+    order: list[str] = []
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda *_: order.append("server"))
+    return order
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_stop_signal_closes_before_the_server_sees_the_next_turn(number: int) -> None:
-    order: list[str] = []
-    signal.signal(number, lambda *_: order.append("server"))
-    on_stop_signal(lambda: order.append("closed"))
-    signal.raise_signal(number)
-    assert order == ["server"]
-    await asyncio.sleep(0.01)
-    assert order == ["server", "closed"]
-
-
-async def test_stop_signal_closes_everything_that_asked() -> None:
-    order: list[str] = []
-    signal.signal(signal.SIGTERM, lambda *_: order.append("server"))
+async def test_stop_signal_closes_everything_that_asked_in_the_next_turn(order: list[str], number: int) -> None:
     for name in ("a", "b"):
         on_stop_signal(lambda name=name: order.append(name))  # type: ignore[misc]
-    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(number)
+    assert order == ["server"]
     await asyncio.sleep(0.01)
     assert order == ["server", "a", "b"]
 
 
-def test_stop_signal_in_many_loops_goes_through_one_handler() -> None:
+def test_stop_signal_in_many_loops_goes_through_one_handler(order: list[str]) -> None:
     """Each loop of a test run would put another handler on top, until Ctrl-C ends in a RecursionError."""
-    order: list[str] = []
-    signal.signal(signal.SIGTERM, lambda *_: order.append("server"))
 
     async def main(name: int) -> None:
         on_stop_signal(lambda: order.append(f"closed {name}"))
@@ -54,16 +50,14 @@ def test_stop_signal_in_many_loops_goes_through_one_handler() -> None:
     assert order == ["server", "closed 1999"]
 
 
-async def test_stop_signal_after_a_server_put_back_a_handler() -> None:
-    order: list[str] = []
-    signal.signal(signal.SIGTERM, lambda *_: order.append("first"))
+async def test_stop_signal_after_a_server_put_back_a_handler(order: list[str]) -> None:
     on_stop_signal(lambda: order.append("closed"))
     ours = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGTERM, lambda *_: order.append("second"))
     on_stop_signal(lambda: order.append("closed again"))
     signal.signal(signal.SIGTERM, ours)
     signal.raise_signal(signal.SIGTERM)
-    assert order == ["first"]
+    assert order == ["server"]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGQUIT"), reason="there is no SIGQUIT here")
@@ -79,8 +73,7 @@ async def test_signal_that_dumps_stacks_closes_nothing() -> None:
         signal.signal(signal.SIGQUIT, before)
 
 
-async def test_stop_signal_handled_by_the_loop_reaches_both() -> None:
-    order: list[str] = []
+async def test_stop_signal_handled_by_the_loop_reaches_both(order: list[str]) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, order.append, "loop")
     try:
@@ -100,9 +93,7 @@ async def test_stop_signal_that_nobody_handles_is_left_alone() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
 
 
-def test_stop_signal_after_the_loop_is_gone_reaches_the_server() -> None:
-    order: list[str] = []
-    signal.signal(signal.SIGTERM, lambda *_: order.append("server"))
+def test_stop_signal_after_the_loop_is_gone_reaches_the_server(order: list[str]) -> None:
 
     async def main() -> None:
         on_stop_signal(lambda: order.append("closed"))
@@ -152,10 +143,8 @@ def test_stop_signal_in_another_thread_is_left_alone() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-async def test_close_on_stop_closes_the_purgatory_once() -> None:
-    purgatory, order = Purgatory(), list[str]()
-    signal.signal(signal.SIGTERM, lambda *_: order.append("server"))
-    async with purgatory:
+async def test_close_on_stop_closes_the_purgatory_once(order: list[str]) -> None:
+    async with Purgatory() as purgatory:
         for _ in range(100):  # as by a handler, at each request
             close_on_stop(purgatory)
         ours = signal.getsignal(signal.SIGTERM)
@@ -179,10 +168,10 @@ def test_close_on_stop_without_a_running_loop_is_refused() -> None:
 
 
 @pytest.mark.parametrize("stop_signals", [True, False])
-async def test_stop_signals_of_long_polls_can_be_left_alone(counters: Counters, stop_signals: bool) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: None)
+@pytest.mark.usefixtures("order")
+async def test_stop_signals_of_long_polls_can_be_left_alone(stop_signals: bool) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    async with LongPolling(Purgatory(), counters, stop_signals=stop_signals) as polling:
+    async with LongPolling(Purgatory(), Counters(), stop_signals=stop_signals) as polling:
         assert (signal.getsignal(signal.SIGTERM) is before) != stop_signals
         signal.raise_signal(signal.SIGTERM)
         await asyncio.sleep(0.01)

@@ -19,35 +19,7 @@ from aiopurgatory import GoneError, NotFoundError, Purgatory
 from aiopurgatory.web import Answer, EventRoute, LongPolling
 
 from .eventsource import Client
-from .test_longpoll_async import POLICY, settle
-
-
-class Given:
-    """Returns a given result, or raises it."""
-
-    def __init__(self, version: Any, body: Any = b"body") -> None:
-        self.given = version
-        self.body = body
-
-    def version(self, resource: str) -> Any:
-        return returned(self.given)
-
-    def read(self, resource: str, since: str | None, version: str) -> Any:
-        return returned(self.body)
-
-
-class AsyncGiven(Given):
-    async def version(self, resource: str) -> Any:
-        return returned(self.given)
-
-    async def read(self, resource: str, since: str | None, version: str) -> Any:
-        return returned(self.body)
-
-
-def returned(given: Any) -> Any:
-    if isinstance(given, Exception):
-        raise given
-    return given
+from .polls import POLICY, AsyncGiven, Given, settle
 
 
 class DatabaseError(Exception):

@@ -12,8 +12,8 @@ from .helpers import Served, read
 
 @pytest.mark.parametrize("server", ["uvicorn-asyncio-h11", "uvicorn-uvloop-httptools"])
 def test_close_on_stop_lets_the_server_stop_at_once(server: str) -> None:
-    with Served(server, "app_stop:app") as served:
-        waiting = [served.send("GET /wait") for _ in range(3)]
+    with Served(server, "app_jobs:closing") as served:
+        waiting = [served.send("GET /next?client=ann") for _ in range(3)]
         served.wait_for(pending=3)
         served.process.send_signal(signal.SIGTERM)
         assert [(answer.status, answer.body) for answer in map(read, waiting)] == [(503, b"the server stops")] * 3
@@ -22,8 +22,8 @@ def test_close_on_stop_lets_the_server_stop_at_once(server: str) -> None:
 
 def test_server_without_close_on_stop_waits_for_the_handlers() -> None:
     """The control."""
-    with Served("uvicorn-asyncio-h11", "app_stop:without", quiet=False) as served:
-        waiting = served.send("GET /wait")
+    with Served("uvicorn-asyncio-h11", "app_jobs:starlette", quiet=False) as served:
+        waiting = served.send("GET /next?client=ann")
         served.wait_for(pending=1)
         served.process.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):

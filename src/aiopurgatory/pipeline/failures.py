@@ -34,16 +34,12 @@ _KNOWN: Final = {
     r'Cannot run program "(?P<program>[^"]+)"': (
         "{program} is missing on a machine of the cluster: install it there, or set PYSPARK_PYTHON to one that is"
     ),
-    r"PYTHON_VERSION_MISMATCH": (
-        "the cluster's Python is not of the same version as this one: set PYSPARK_PYTHON to one that is"
-    ),
+    r"PYTHON_VERSION_MISMATCH": "the cluster's Python has another version: set PYSPARK_PYTHON to one of this version",
     r"Python worker exited unexpectedly|ExecutorLostFailure|(?m:^MemoryError|: MemoryError)|ArrowMemoryError": (
         "a Python worker died, probably because memory ran out: free some, use fewer cores, as in "
         "--master local[1], or leave more to Python with a smaller --memory"
     ),
-    r"StatusCode\.UNAVAILABLE": (
-        "the Spark Connect server cannot be reached any more: start it again, and run this again"
-    ),
+    r"StatusCode\.UNAVAILABLE": "the Spark Connect server cannot be reached any more: start it, and run this again",
     r"Answer from Java side is empty|Error while (?:sending|receiving|obtaining a new comm)|Connection refused": (
         "Java died, probably because memory ran out: free some, or give Java less with --memory"
     ),

@@ -110,10 +110,8 @@ def coverage(hours: DataFrame) -> DataFrame:
     days = spans(hours.withColumn("series", F.col("purgatory"))).select("*", hour)
     start = F.unix_date("date").cast("bigint") * DAY + F.col("hour").cast("bigint") * HOUR
     seconds = (F.least(F.col("last_us") + 1, start + HOUR) - F.greatest("first_us", start)) / SECOND
-    covered = (
-        days.withColumn("seconds", seconds).where("seconds > 0").groupBy(F.col("series").alias("purgatory"), "hour")
-    )
-    return covered.agg(F.sum("seconds").alias("seconds"), F.min("first_us").alias("first_us"))
+    by = days.withColumn("seconds", seconds).where("seconds > 0").groupBy(F.col("series").alias("purgatory"), "hour")
+    return by.agg(F.sum("seconds").alias("seconds"), F.min("first_us").alias("first_us"))
 
 
 # On the driver

@@ -124,6 +124,4 @@ def refuse_overlap(journal: str, out: str) -> None:
     """Raises: PurgatoryError: *out* is in the *journal*, or the reverse; it would be read as a part of the other."""
     one, other = (f"{each if '://' in each else os.path.realpath(each)}/" for each in (journal, out))
     if one.startswith(other) or other.startswith(one):
-        raise PurgatoryError(
-            f"out must not overlap with the journal's folder {journal}, got {out}; give another folder"
-        )
+        raise PurgatoryError(f"out must not overlap with the journal's folder {journal}, got {out}: choose another")

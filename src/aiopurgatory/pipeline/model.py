@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from math import exp, isfinite, log
+from math import exp, inf, isfinite, log
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final
@@ -105,6 +105,17 @@ FEW: Final = Workload(
 )
 MANY: Final = replace(FEW, kind="many", completion_ms=log_normal(200, 400))
 WORKLOADS: Final = {workload.kind: workload for workload in (FEW, MANY)}
+
+
+def enough(workloads: Sequence[Workload]) -> int:
+    """Return how many requests show a steady state: those of four times the longest wait, from 20,000 to 100,000.
+
+    A wait ends at its timeout, or at the time by which nearly all complete.
+    """
+    rate = sum(max(each.arrivals_per_second) for each in workloads)
+    ends = [(each.completion_ms[-1], timeout_ms) for each in workloads for timeout_ms, _ in each.timeouts_ms]
+    longest_ms = max(min(inf if ms is None else ms for ms in pair) for pair in ends)
+    return int(min(max(4 * rate * longest_ms / 1000, 20_000), 100_000))
 
 
 def to_json(workloads: Sequence[Workload]) -> str:

@@ -30,13 +30,11 @@ from . import advise, generate, simulate
 from .attempts import ADVICE, MODEL, PAGE, alone, documents, newest, write
 from .fit import fit
 from .ingest import ingest, summary
-from .model import to_json
+from .model import enough, to_json
 from .page.page import write_page
 from .page.promises import Limits
 from .report import report
 
-#: Requests in the trace. Waits of 30 s show a steady state up to about 1,000 requests per second.
-ROWS: Final = 100_000
 #: What the documents were made from.
 _MADE: Final = "made.json"
 
@@ -45,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("journal", help="folder of the journal")
     parser.add_argument("out", help="folder for all results")
-    parser.add_argument("--rows", type=generate.rows, default=ROWS, help="requests in the trace (default: %(default)s)")
+    parser.add_argument("--rows", type=generate.rows, help="requests in the trace (default: 20,000 to 100,000)")
     simulate.grid_arguments(parser)
     advise.limit(parser)
 
@@ -65,7 +63,7 @@ def run_all(
     out: str,
     folder: Path,
     *,
-    rows: int = ROWS,
+    rows: int | None = None,
     settings: Sequence[Setting] = (),
     max_lateness_ms: float | None = None,
 ) -> str:
@@ -73,7 +71,7 @@ def run_all(
 
     Args:
         folder: for documents.
-        rows: requests in the trace (default: 100,000).
+        rows: requests in the trace (default: as many as show a steady state: 20,000 to 100,000).
         settings: to simulate (default: those of simulate.grid()).
         max_lateness_ms: 99 % of expirations must be at most this late (default: 20 in the advice, 100 in promises).
 
@@ -94,7 +92,7 @@ def run_all(
         print(f"A first page, without a model and advice: {page}", flush=True)
     workloads = _timed("fit", lambda: fit(spark, out))
     write(folder / MODEL, to_json(workloads))
-    requests = generate.trace(spark.range(rows), workloads)
+    requests = generate.trace(spark.range(rows or enough(workloads)), workloads)
     _timed("generate", lambda: requests.write.mode("overwrite").parquet(f"{out}/trace"))
     _timed("simulate", lambda: simulate.simulate(spark, f"{out}/trace", out, settings))
     late: dict[str, Any] = {} if max_lateness_ms is None else {"max_lateness_ms": max_lateness_ms}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 from urllib.parse import quote
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Mount
@@ -19,6 +16,9 @@ from starlette.types import ASGIApp
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.testing import check_invariants
 from aiopurgatory.web.inspector import Inspector
+
+from ..browser import serving
+from ..helpers import Answered
 
 
 class Wait(DelayedOperation[str]):
@@ -30,46 +30,21 @@ class Wait(DelayedOperation[str]):
         return self.ready and self.force_complete()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 (no event announces it)
-        await asyncio.sleep(0.01)
-
-
 @asynccontextmanager
 async def serve(inspector: ASGIApp, *middleware: Middleware) -> AsyncIterator[int]:
     """An app with *inspector* mounted at /purgatory. Yields: its port."""
     app = Starlette(routes=[Mount("/purgatory", inspector)], middleware=middleware)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
-            await until(lambda: server.started)
-            yield listener.getsockname()[1]
-        finally:
-            server.should_exit = True
-            await serving
+    async with serving(app) as port:
+        yield port
 
 
-class Answer:
-    def __init__(self, raw: bytes) -> None:
-        head, _, self.body = raw.partition(b"\r\n\r\n")
-        first, *lines = head.decode().split("\r\n")
-        self.status = int(first.split()[1])
-        self.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-
-    @property
-    def json(self) -> Any:
-        assert self.status == 200, (self.status, self.body)
-        return json.loads(self.body)
-
-
-async def get(port: int, path: str, method: str = "GET", host: str = "127.0.0.1", **headers: str) -> Answer:
+async def get(port: int, path: str, method: str = "GET", host: str = "127.0.0.1", **headers: str) -> Answered:
     """One request, on a connection that is closed afterwards, or at once if this is cancelled."""
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(f"{method} /purgatory{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{lines}\r\n".encode())
-        return Answer(await reader.read())
+        return Answered(await reader.read())
     finally:
         writer.close()
 

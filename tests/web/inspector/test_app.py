@@ -6,7 +6,6 @@ import asyncio
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
@@ -18,7 +17,8 @@ from starlette.responses import Response
 from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector
 
-from .helpers import Answer, Wait, get, polls_of, serve, shown, until
+from ..polls import until
+from .helpers import Wait, get, polls_of, serve, shown
 
 
 async def test_every_answer_forbids_what_it_does_not_need() -> None:
@@ -96,28 +96,6 @@ async def test_page_goes_behind_the_authentication_of_the_app() -> None:
             await until(lambda: polls_of(inspector).num_delayed == 1)
             purgatory.watch(Wait(None), ["key"])
             assert (await poll).json["statistics"]["pending"] == 1
-
-
-async def test_purgatory_of_another_loop_is_not_touched() -> None:
-    other, stop = asyncio.new_event_loop(), threading.Event()
-    purgatory = Purgatory("elsewhere")
-
-    async def run() -> None:
-        async with purgatory:
-            started.set()
-            await asyncio.to_thread(stop.wait)
-
-    started = threading.Event()
-    thread = threading.Thread(target=lambda: other.run_until_complete(run()))
-    thread.start()
-    await asyncio.to_thread(started.wait)
-    async with serve(Inspector([purgatory])) as port:
-        answers: list[Answer] = [await get(port, "/state"), await get(port, "/search?key=x")]
-    stop.set()
-    await asyncio.to_thread(thread.join)
-    other.close()
-    assert [answer.status for answer in answers] == [409, 409]
-    assert b"another event loop" in answers[0].body
 
 
 def test_inspector_needs_purgatories() -> None:

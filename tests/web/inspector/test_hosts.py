@@ -14,31 +14,11 @@ from aiopurgatory.web.inspector.hosts import Hosts
 
 from .helpers import get, polls_of, serve
 
-LOOPBACK = [
-    "localhost",
-    "localhost:8000",
-    "LocalHost",
-    "127.0.0.1",
-    "127.0.0.1:1",
-    "[::1]",
-    "[::1]:8000",
-    "app.localhost",
-    "a.b.localhost:8000",
-]
-ELSEWHERE = [
-    "example.com",
-    "example.com:8000",
-    "localhost.example.com",
-    "127.0.0.1.example.com",
-    "notlocalhost",
-    "127.0.0.2",
-    "10.0.0.1:80",
-    "[::2]",
-    "[fe80::1]",
-]
+LOOPBACK = ["localhost", "LocalHost:8000", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:8000", "a.b.localhost:8000"]
+ELSEWHERE = ["example.com:8000", "localhost.example.com", "127.0.0.1.example.com", "notlocalhost", "127.0.0.2", "[::2]"]
 MALFORMED = [
     "",
-    ":8000",
+    ":80",
     "::1",
     "[::1",
     "::1]",
@@ -51,10 +31,9 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize("host", LOOPBACK)
-async def test_page_is_served_under_loopback_names(host: str) -> None:
-    async with Purgatory() as purgatory, serve(Inspector([purgatory])) as port:
-        assert (await get(port, "/", host=host)).status == 200
+@pytest.mark.parametrize("host", LOOPBACK + ELSEWHERE + MALFORMED)
+def test_only_loopback_names_are_allowed_by_default(host: str) -> None:
+    assert Hosts(Hosts.LOOPBACK).allow([host]) is (host in LOOPBACK)
 
 
 @pytest.mark.parametrize("path", ["/", "/state", "/search?key=x", "/nothing"])
@@ -71,11 +50,6 @@ async def test_other_host_is_refused_and_told_the_parameter(path: str) -> None:
             assert answer.headers["content-type"] == "text/plain; charset=utf-8"
             assert "default-src 'none'" in answer.headers["content-security-policy"]
             assert not polls_of(inspector).is_open
-
-
-@pytest.mark.parametrize("host", ELSEWHERE + MALFORMED)
-def test_only_loopback_names_are_allowed_by_default(host: str) -> None:
-    assert not Hosts(Hosts.LOOPBACK).allow([host])
 
 
 @pytest.mark.parametrize("headers", [[], ["localhost", "localhost"], ["localhost", "example.com"]])
@@ -106,27 +80,8 @@ def test_allowed_hosts_are_names_and_patterns(allowed: Any, host: str, holds: bo
     assert Hosts(allowed).allow([host]) is holds
 
 
-async def test_star_switches_the_check_off() -> None:
-    async with Purgatory() as purgatory, serve(Inspector([purgatory], allowed_hosts=["*"])) as port:
-        assert (await get(port, "/", host="example.com")).status == 200
-
-
 @pytest.mark.parametrize(
-    "name",
-    [
-        "example.com:8000",
-        "http://example.com",
-        "example.com/",
-        "",
-        "*.",
-        "a.*",
-        "*x",
-        "**",
-        "::1",
-        "exam ple",
-        "ä.de",
-        7,
-    ],
+    "name", ["a.com:80", "http://a.com", "a.com/", "", "*.", "a.*", "*x", "**", "::1", "a b", "ä.de", 7]
 )
 def test_host_that_could_never_match_is_refused(name: Any) -> None:
     with pytest.raises(ValueError, match=r"allowed_hosts must be names without a port, such as .*, got "):

@@ -53,25 +53,10 @@ async def test_search_finds_a_key_by_any_of_its_spellings() -> None:
             assert [hit["key"] for hit in await search(port, text)] == keys, text
 
 
-NONSENSE = [
-    "((",
-    "[1]",
-    "{}",
-    '"',
-    "\\",
-    "'\\d'",
-    "1is",
-    "\x00",
-    "-" * 200,
-    "(" * 200,
-    "9" * 200,
-    "\ud800",
-    "1j",
-    "nan",
-]
+LONG = ["-" * 200, "(" * 200, "9" * 200]
 
 
-@pytest.mark.parametrize("text", NONSENSE)
+@pytest.mark.parametrize("text", ["((", "[1]", "{}", '"', "\\", "'\\d'", "1is", "\x00", "\ud800", "1j", "nan", *LONG])
 async def test_search_for_nonsense_finds_nothing(text: str) -> None:
     async with shown() as (purgatory, port):
         purgatory.watch(Wait(None), [SECRET])

@@ -60,15 +60,10 @@ async def test_answer_that_never_parked_is_news() -> None:
 
 async def test_polls_are_shown_under_their_public_name() -> None:
     async with Purgatory("polls") as purgatory:
-        polls = Polls(purgatory, Counters(), linger=60.0)
+        polls = Polls(purgatory, Counters())
         async with serve(Inspector([polls.polling])) as port:
-            poll = polls.start()
-            await settle()
-            polls.publish()
-            found = await state(port)
-            while found["statistics"]["pending"] != 2:
-                found = await state(port, found["cursor"])
-            assert [op["kind"] for op in found["oldest"]] == ["LongPoll", "Linger"]
+            poll = await polls.park()
+            assert [op["kind"] for op in (await state(port))["oldest"]] == ["LongPoll"]
         purgatory.close()
         assert (await poll).status == 503
 
@@ -77,7 +72,7 @@ async def test_purgatories_and_pollings_are_shown_side_by_side() -> None:
     async with Purgatory("a") as a, Purgatory("b") as b, serve(Inspector([a, LongPolling(b, Counters())])) as port:
         first, second = [(await get(port, f"/state?purgatory={number}")).json for number in (0, 1)]
         assert first["purgatories"] == ["a", "b"]
-        assert (first["polling"], second["polling"]["answered"]) == (None, {})
+        assert (first["polling"], first["log"], second["polling"]["answered"]) == (None, None, {})
 
 
 @pytest.mark.parametrize("wrong", ["fetch", LongPolling, Counters(), None])
@@ -103,11 +98,6 @@ async def test_log_is_shown_with_its_listeners() -> None:
         assert found["log"]["window_bytes"] > 0
         assert [row["kind"] for row in found["oldest"]] == ["Listener"]
         await listener.aclose()
-
-
-async def test_purgatory_alone_has_no_log() -> None:
-    async with Purgatory("a") as purgatory, serve(Inspector([purgatory])) as port:
-        assert (await state(port))["log"] is None
 
 
 # buses

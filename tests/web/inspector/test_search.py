@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,9 @@ from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector, app, snapshot, view
 from aiopurgatory.web.inspector.names import Names
 
-from .helpers import Wait, get, serve, shown, until
+from ..eventsource import Client, through
+from ..polls import until
+from .helpers import Wait, get, serve, shown
 
 
 class Searches:
@@ -41,11 +42,6 @@ async def searches(monkeypatch: pytest.MonkeyPatch) -> Searches:
     return searches
 
 
-async def soon(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        await until(condition)
-
-
 def start(port: int, text: str) -> asyncio.Task[Any]:
     return asyncio.create_task(get(port, f"/search?key={text}"))
 
@@ -53,7 +49,7 @@ def start(port: int, text: str) -> asyncio.Task[Any]:
 async def test_search_in_line_leaves_with_its_client(searches: Searches) -> None:
     async with shown() as (_, port):
         running, leaving = start(port, "a"), start(port, "b")
-        await soon(lambda: searches.running != [])
+        await until(lambda: searches.running != [])
         leaving.cancel()
         await asyncio.sleep(0.1)  # its server hears of it
         staying = start(port, "c")
@@ -74,7 +70,7 @@ async def test_crowd_that_has_left_holds_nobody_up(monkeypatch: pytest.MonkeyPat
     async with shown() as (purgatory, port):
         op = purgatory.watch(Wait(None), range(20_000))
         crowd = [start(port, "nowhere") for _ in range(5)]
-        await soon(lambda: visits > 100)
+        await until(lambda: visits > 100)
         for search in crowd:
             search.cancel()
         assert (await get(port, "/search?key=nowhere")).status == 200
@@ -85,7 +81,7 @@ async def test_crowd_that_has_left_holds_nobody_up(monkeypatch: pytest.MonkeyPat
 async def test_too_many_searches_are_refused(searches: Searches) -> None:
     async with shown() as (_, port):
         accepted = [start(port, "first")]
-        await soon(lambda: searches.running == ["first"])
+        await until(lambda: searches.running == ["first"])
         accepted += [start(port, str(number)) for number in range(app.MAX_SEARCHES - 1)]
         await asyncio.sleep(0.1)
         async with asyncio.timeout(5):
@@ -125,34 +121,24 @@ async def test_handler_comes_to_its_end_when_the_client_leaves(searches: Searche
         inspector = Inspector([purgatory])
         async with serve(outer) as port:
             search = start(port, "a")
-            await soon(lambda: searches.running == ["a"])
+            await until(lambda: searches.running == ["a"])
             search.cancel()
-            await soon(lambda: ended == ["/purgatory/search"])
+            await until(lambda: ended == ["/purgatory/search"])
             assert searches.running == []
 
 
-async def ask(inspector: Inspector, receive: Callable[[], Awaitable[Any]], path: str = "/search") -> int:
-    """Without a server. Returns: the status."""
-    statuses: list[int] = []
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    headers = [(b"host", b"localhost")]
-    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"key=x", "headers": headers}
-    await inspector(scope, receive, send)
-    return statuses[0]
+def ask(inspector: Inspector, path: str = "search", receive: Any = None) -> Client:
+    """Without a server."""
+    return Client(through(inspector, receive), path, "key=x", host="localhost")
 
 
 async def test_search_whose_handler_is_cancelled_ends(searches: Searches) -> None:
     async with Purgatory() as purgatory:
-        inspector = Inspector([purgatory])
-        searching = asyncio.create_task(ask(inspector, asyncio.Event().wait))
-        await soon(lambda: searches.running == ["x"])
-        searching.cancel()
+        searching = ask(Inspector([purgatory]))
+        await until(lambda: searches.running == ["x"])
+        searching.task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await searching
+            await searching.ended()
         assert searches.running == []
 
 
@@ -173,18 +159,20 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("path", ["/search", "/state"])
+@pytest.mark.parametrize("path", ["search", "state"])
 async def test_client_that_cannot_be_listened_to_counts_as_gone(path: str) -> None:
     async def receive() -> Any:
         raise LookupError("no messages here")
 
     async with Purgatory() as purgatory:
-        assert await ask(Inspector([purgatory]), receive, path) == 499
+        client = ask(Inspector([purgatory]), path, receive)
+        await client.ended()
+        assert client.status == 499
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize(("path", "status"), [("/search", 200), ("/state", 413)])
-async def test_messages_without_end_are_not_all_read(path: str, status: int) -> None:
+@pytest.mark.parametrize("path", ["search", "state"])
+async def test_messages_without_end_are_not_all_read(path: str) -> None:
     calls = 0
 
     async def receive() -> Any:  # a stand-in for a server, which has a message at every call
@@ -193,7 +181,9 @@ async def test_messages_without_end_are_not_all_read(path: str, status: int) -> 
         return {"type": "http.request" if calls < 10_000 else "http.disconnect", "body": b"", "more_body": True}
 
     async with Purgatory() as purgatory:
-        assert await ask(Inspector([purgatory]), receive, path) == status
+        client = ask(Inspector([purgatory]), path, receive)
+        await client.ended()
+        assert client.status == 413
     assert calls < 100
 
 
@@ -202,11 +192,12 @@ def test_searches_stand_in_line_in_one_loop_after_the_other(monkeypatch: pytest.
         await asyncio.sleep(0.01)
         return {}
 
-    async def search_twice() -> list[int]:
-        nothing = asyncio.Event().wait
-        return await asyncio.gather(*(ask(inspector, nothing) for _ in range(3)))
+    async def search_thrice() -> list[int]:
+        clients = [ask(inspector) for _ in range(3)]
+        await asyncio.gather(*(client.ended() for client in clients))
+        return [client.status for client in clients]
 
     monkeypatch.setattr(app, "find", find)
     inspector = Inspector([Purgatory()])
     for _ in range(2):
-        assert asyncio.run(search_twice()) == [200] * 3
+        assert asyncio.run(search_thrice()) == [200] * 3

@@ -13,21 +13,8 @@ from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector, app, snapshot, view
 from aiopurgatory.web.inspector.names import Names
 
-from .helpers import Wait, get, polls_of, serve, shown, state, state_with, until
-
-
-async def test_poll_waits_for_news_and_gets_them() -> None:
-    async with shown() as (purgatory, port):
-        known = await state(port)
-        poll = asyncio.create_task(state(port, known["cursor"]))
-        await asyncio.sleep(0.2)
-        assert not poll.done()
-        op = purgatory.watch(Wait(None), ["key"])
-        parked = await poll
-        assert parked["statistics"]["pending"] == 1
-        op.force_complete()
-        ended = await state(port, parked["cursor"])
-        assert (ended["statistics"]["pending"], ended["statistics"]["completed"]) == (0, 1)
+from ..polls import until
+from .helpers import Wait, get, polls_of, serve, shown, state, state_with
 
 
 @pytest.mark.parametrize("after", ["", "-", "x", "x-1", "-1", f"x-{'9' * 400}", "%00", "²-²"])
@@ -115,7 +102,9 @@ async def test_purgatory_that_is_started_in_another_loop_is_let_go() -> None:
         purgatory.close()
         thread.start()
         started.wait()  # this loop has not had a turn since
-        assert (await get(port, "/state")).status == 409
+        refused = [await get(port, path) for path in ("/state", "/search?key=x")]
+        assert [answer.status for answer in refused] == [409, 409]
+        assert b"another event loop" in refused[0].body
         stop.set()
         await asyncio.to_thread(thread.join)
         assert (await poll).json["state"] == "closed"
@@ -221,7 +210,7 @@ async def test_failed_snapshot_is_answered_and_the_next_one_works(
         broken = False
         assert (await state(port))["state"] == "open"
     said = [record.getMessage() for record in caplog.records]
-    assert len([line for line in said if line.startswith("a source could not be read")]) == 1, said
+    assert len([line for line in said if line.startswith("the source Views cannot be read")]) == 1, said
 
 
 async def test_history_tells_what_is_new_and_when_nothing_was() -> None:
@@ -247,11 +236,3 @@ async def test_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             purgatory.watch(Wait(None), ["key"])
             found = await state(port, found["cursor"])
         assert len((await state(port))["history"]) == 5
-
-
-async def test_purgatories_are_shown_by_number() -> None:
-    async with Purgatory("a") as a, Purgatory("b") as b, serve(Inspector([a, b])) as port:
-        b.watch(Wait(None), ["key"])
-        for number, pending in enumerate([0, 1]):
-            found = (await get(port, f"/state?purgatory={number}")).json
-            assert (found["statistics"]["pending"], found["purgatories"]) == (pending, ["a", "b"])

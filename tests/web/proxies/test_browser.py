@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -126,15 +125,6 @@ def test_stream_is_resumed_by_its_last_id(either: Browser, topic: str) -> None:
     either.run("controller.abort()")
 
 
-def test_client_whose_wait_is_over_asks_again(either: Browser, topic: str) -> None:
-    with ends(either.served, expired=1, cancelled=1):
-        either.start(f"{either.app}/polls/{topic}", wait=1)
-        either.until("window.tries", 3)
-        either.served.wait_for(pending=1)
-        either.run("controller.abort()")
-    assert either.run("return window.news.length") == 1
-
-
 @pytest.mark.slow
 def test_client_that_is_refused_waits_for_as_long_as_it_is_told(elsewhere: Browser, topic: str) -> None:
     poll = f"/polls/{topic}?group={topic}"
@@ -148,16 +138,6 @@ def test_client_that_is_refused_waits_for_as_long_as_it_is_told(elsewhere: Brows
     holder.close()
     elsewhere.until("window.tries", 3)
     elsewhere.served.wait_for(pending=1, turned_away=refused)
-
-
-def test_client_backs_off_while_there_is_no_server(elsewhere: Browser, topic: str) -> None:
-    port = free_port()
-    elsewhere.start(f"http://127.0.0.1:{port}/polls/{topic}")
-    elsewhere.until("window.tries > 1", True)
-    with Nginx(elsewhere.served.address, port=port):
-        elsewhere.until("window.news.length", 1)
-        assert elsewhere.run("return window.tries") < 10
-        elsewhere.run("controller.abort()")
 
 
 @pytest.mark.parametrize("how", ["controller.abort()", "location.reload()"])
@@ -244,25 +224,11 @@ def test_client_that_is_replaced_may_be_aborted(browser: Browser, topic: str) ->
     browser.until("window.end", "ended")
 
 
-def test_client_that_is_aborted_ends(browser: Browser, topic: str) -> None:
-    browser.start(f"{browser.app}/polls/{topic}")
-    browser.served.wait_for(pending=1)
-    browser.run("controller.abort()")
-    browser.until("window.end", "ended")
-
-
 def test_client_that_is_aborted_in_a_pause_ends(browser: Browser, topic: str) -> None:
     browser.start(f"http://127.0.0.1:{free_port()}/polls/{topic}")
     browser.until("window.tries > 1", True)
     browser.run("controller.abort()")
     browser.until("window.end", "ended")
-
-
-@pytest.mark.parametrize(("path", "error"), [("/statistics", "sends no ETag"), ("/nothing", "answered 404")])
-def test_client_throws_what_no_retry_can_mend(browser: Browser, path: str, error: str) -> None:
-    browser.start(browser.app + path)
-    browser.until(f"window.end?.includes({json.dumps(error)})", True)
-    assert browser.run("return window.tries") == 1
 
 
 @pytest.mark.parametrize(
