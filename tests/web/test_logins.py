@@ -110,7 +110,7 @@ async def collected(events: EventAnswer) -> tuple[list[str], float]:
 
 async def test_stream_ends_when_its_login_does(subject: Any) -> None:
     polls, change = subject
-    end = time.time() + 0.2
+    end = time.time() + 0.4
     reading = asyncio.create_task(collected(await polls.events("n", {}, since="0", until=end)))
     await asyncio.sleep(0.05)
     await change()

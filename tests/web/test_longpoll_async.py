@@ -20,6 +20,14 @@ def source() -> Database:
     return Database()
 
 
+@pytest.mark.parametrize("known", ["*", '"7", W/"0"'])
+async def test_poll_without_news_waits_for_them(polls: Polls, known: str) -> None:
+    poll = await polls.park(known=known)
+    assert not poll.done()
+    polls.publish()
+    assert (await poll).headers["etag"] == '"1"'
+
+
 async def test_event_during_a_read_is_not_missed(polls: Polls) -> None:
     polls.source.gate.clear()
     poll = await polls.park()
