@@ -10,10 +10,10 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pytest
@@ -21,6 +21,7 @@ import pytest
 import aiopurgatory
 
 Headers = dict[str, str] | None
+Leave = Callable[[socket.socket], None]
 HERE = Path(__file__).parents[1]
 ENV = os.environ | {"PYTHONPATH": f"{Path(aiopurgatory.__file__).parents[1]}{os.pathsep}{HERE}"}
 
@@ -56,8 +57,8 @@ def listens(address: tuple[str, int]) -> bool:
     return False
 
 
-class Peer:
-    """What answers at *address*."""
+class Peer(ABC):
+    """Processes that answer at *address*."""
 
     address: tuple[str, int]
 
@@ -85,9 +86,16 @@ class Peer:
     def ask(self, line: str, headers: Headers = None, body: str = "", host: str = "") -> Answered:
         return read(self.send(line, headers, body, host=host))
 
-    def hang_up(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
         for client in self.clients:
             client.close()
+        self.stop(failed=failure[0] is not None)
+
+    @abstractmethod
+    def stop(self, failed: bool) -> None: ...
 
 
 class Served(Peer):
@@ -118,21 +126,14 @@ class Served(Peer):
             pass_fds=descriptors,
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.hang_up()
+    def stop(self, failed: bool) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
             said, _ = self.process.communicate(timeout=15)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
-        if exc_type is None and self.quiet:
-            assert said == "", said
+        assert failed or not self.quiet or said == "", said
 
     def poll(self, topic: str, version: int, wait: int = 25) -> socket.socket:
         return self.send(f"GET /polls/{topic}", {"If-None-Match": f'"{version}"', "Prefer": f"wait={wait}"})

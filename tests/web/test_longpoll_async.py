@@ -104,9 +104,7 @@ async def test_poll_without_news_reads_once_more_at_its_deadline(polls: Polls, c
     assert ((await silent).status, (await told).status) == (304, 200)
 
 
-async def test_read_that_fails_answers_its_polls_and_harms_no_other(
-    polls: Polls, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_read_that_fails_answers_its_polls_alone(polls: Polls, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         broken = [polls.start("broken") for _ in range(100)]
         other = polls.start()

@@ -203,15 +203,15 @@ def in_thread(call: Callable[[int], object], calls: int = 1) -> int:
     return left
 
 
-@pytest.mark.parametrize("lingering", [False, True])
+@pytest.mark.parametrize("parked", [False, True])
 async def test_notify_in_another_thread_is_refused(
-    either: Polls, clock: ManualClock, linger: float, lingering: bool
+    either: Polls, clock: ManualClock, linger: float, parked: bool
 ) -> None:
     refusal = pytest.raises(RuntimeError, match=r"from here, use notify_threadsafe\(key\)$")
     with refusal:
         in_thread(lambda _: either.polling.notify("n"))
     poll = await either.park()
-    if lingering and linger:
+    if parked and linger:
         either.publish()
     with refusal:
         in_thread(lambda _: either.polling.notify("n"))
@@ -309,7 +309,7 @@ async def test_notify_threadsafe_of_many_keys_lets_the_loop_turn(source: Any, li
 
 @pytest.mark.parametrize("every_key", [False, True])
 @pytest.mark.parametrize("notified", [False, True])
-async def test_deadline_within_the_linger_misses_no_trigger(
+async def test_deadline_in_the_linger_misses_no_trigger(
     lingering: Polls, clock: ManualClock, notified: bool, every_key: bool
 ) -> None:
     poll = await lingering.park(wait=2)

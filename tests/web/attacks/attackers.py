@@ -23,9 +23,16 @@ def request(path: str, *fields: str, method: str = "GET") -> bytes:
 
 
 @contextmanager
+def attacked(server: str, app: str = "starlette") -> Iterator[Served]:
+    """A server that has started."""
+    with Served(server, f"attacks.app:{app}", quiet=False) as served:
+        served.wait_for(pending=0)
+        yield served
+
+
+@contextmanager
 def crowd(served: Served, *requests: bytes, address: tuple[str, int] | None = None) -> Iterator[list[socket.socket]]:
     """CROWD clients, which send one of *requests* each, take a place each, and read nothing."""
-    served.wait_for(pending=0)  # it has started
     with ExitStack() as stack:
         clients = []
         for sent in islice(cycle(requests), CROWD):

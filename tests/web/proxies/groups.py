@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 from private_servers import Redis
@@ -42,9 +41,7 @@ class Group(Peer):
         wait_until(lambda: listens(self.address))
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def stop(self, failed: bool) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -7,12 +7,11 @@ import shutil
 import signal
 import socket
 import subprocess
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from random import randrange
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import ClassVar, Self
 
 import pytest
@@ -28,7 +27,7 @@ APACHE_MODULES = Path("/usr/lib/apache2/modules")
 APACHE_LOADS = ("mpm_event", "authz_core", "filter", "deflate", "brotli", "proxy", "proxy_http")
 
 
-class Proxy(Peer, ABC):
+class Proxy(Peer):
     """A proxy before the app at *app*, in processes and a folder of its own.
 
     Args:
@@ -74,7 +73,7 @@ class Proxy(Peer, ABC):
         try:
             self._wait_for_start(folder)
         except BaseException:
-            self._stop()
+            self.stop(failed=True)
             raise
         return self
 
@@ -82,13 +81,7 @@ class Proxy(Peer, ABC):
         wait_until(lambda: listens(self.address) or self.process.poll() is not None)
         assert self.process.poll() is None, (folder / "log").read_text()
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.hang_up()
-        self._stop()
-
-    def _stop(self) -> None:
+    def stop(self, failed: bool) -> None:
         with suppress(ProcessLookupError):  # it could not start
             os.killpg(self.process.pid, signal.SIGKILL)  # Apache would stop when its polls end
         self.process.wait()

@@ -51,7 +51,10 @@ class Browser:
 
     def until(self, expression: str, expected: Any) -> None:
         """Wait until the JavaScript has the expected value, far less than LONG."""
-        found = lambda: self.run(f"return {expression}")  # noqa: E731
+
+        def found() -> Any:
+            return self.run(f"return {expression}")
+
         wait_until(lambda: found() == expected, lambda: (expression, "is", found()), LONG / 2)
 
     def start(self, url: str, wait: float = LONG, replaced: bool = False) -> None:
