@@ -168,7 +168,7 @@ test-all: test  ## run the suite on every installed Python from 3.11 to 3.14
 	done
 
 # TARGETS="test-attacks test-chaos" runs these there, and PYTHONS="3.14" on one Python. .ci/newer.sh has the rest.
-test-newer:  ## run the suite on newer Pythons, Redis, Valkey and PostgreSQL, in a chroot (Debian, as root): an hour
+test-newer:  ## run the suite on newer Pythons, Redis, Valkey and PostgreSQL, in a chroot (Debian, as root): 1.5 hours
 	@.ci/newer.sh
 
 check: $(READY)  ## run ruff, mypy --strict and basedpyright, over the Python of the pages, too, and validate the workflows

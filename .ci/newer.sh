@@ -2,7 +2,8 @@
 # make test-newer: run make's targets in a chroot of a newer Debian, with newer Pythons and servers than this machine's.
 #
 # Without TARGETS: both forms on each of PYTHONS, with Redis 8 and PostgreSQL 18; buses and event logs once more with
-# Valkey 9; the core on BETA. It takes Debian, root, and 4 GB in the folder ROOT, which stays for the next run.
+# Valkey 9, and chaos with either; the core on BETA. With FIRST=/opt/valkey, TARGETS run with Valkey, too.
+# It takes Debian, root, and 4 GB in the folder ROOT, which stays for the next run.
 set -eu
 cd "$(dirname "$0")/.."
 ROOT=${ROOT:-/tmp/aiopurgatory-newer}
@@ -63,7 +64,8 @@ install_packages() {
 
 test_all() {
   for python in $PYTHONS; do in_checkout "$python" test-interpreted test-compiled; done
-  (FIRST=/opt/valkey in_checkout "$python" test-interpreted ARGS="tests/bus tests/streams")
+  in_checkout "$python" test-chaos
+  (FIRST=/opt/valkey in_checkout "$python" test-interpreted test-chaos ARGS="tests/bus tests/streams")
   in_checkout "$BETA" test-core || echo "WARNING: the core does not work on Python $BETA."
 }
 

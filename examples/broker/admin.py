@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from aiopurgatory.operations import DelayedAll, Replicas, produce
+from aiopurgatory.operations import Replicas, produce
 
 from .answers import OK, Key, Values, by_topic, partitions
 from .catalog import REPLICATION_FACTOR, Plan
@@ -38,9 +38,20 @@ async def _answers(broker: Broker, conditions: dict[K, Condition], body: Any) ->
     """Wait for the answers, of topics or of partitions. At the deadline, the others get REQUEST_TIMED_OUT."""
     if not conditions:
         return {}
-    wait = DelayedAll(conditions, body.timeout.total_seconds(), default=ErrorCode.request_timed_out)
+    answers = dict.fromkeys(conditions, ErrorCode.request_timed_out)
+    missing = conditions.copy()
+
+    def answered() -> dict[K, ErrorCode] | None:
+        for key, condition in list(missing.items()):
+            code = condition()
+            if code is not None:
+                answers[key] = code
+                del missing[key]
+        return None if missing else answers
+
     topics = {key if isinstance(key, str) else key[0] for key in conditions}
-    return await broker.admin.watch(wait, [("topic", name) for name in topics])
+    keys = [("topic", name) for name in topics]
+    return await broker.admin.wait_for(answered, keys, timeout=body.timeout.total_seconds(), default=answers)
 
 
 def _by_name(step: Callable[[Any], Condition], topics: Iterable[Any]) -> dict[str, Condition]:

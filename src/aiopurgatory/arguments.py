@@ -130,8 +130,8 @@ def require_function(parameter: str, function: object) -> None:
 
 
 def require_items(parameter: str, value: object, item: str) -> None:
-    """Raises: TypeError: *value* is a single str or bytes, or not iterable."""
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+    """Raises: TypeError: *value* is a single str, bytes or bytearray, or not iterable."""
+    if isinstance(value, (str, bytes, bytearray)) or not hasattr(value, "__iter__"):
         got = described(value)
         raise TypeError(f"{parameter} must be an iterable of {item}s, got {got}; pass [{got}]")
 
@@ -154,13 +154,6 @@ def require_plain_function(parameter: str, function: Callable[..., object]) -> N
     """Raises: TypeError: *function* is no function, or an ``async def``: its coroutine would count as true."""
     require_function(parameter, function)
     if iscoroutinefunction(function):
-        raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")
-
-
-def require_not_coroutine(parameter: str, returned: object) -> None:
-    """Raises: TypeError: the function passed as *parameter* *returned* a coroutine, so it is an ``async def``."""
-    if isinstance(returned, CoroutineType):
-        returned.close()  # else Python warns of it, too
         raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import takewhile
-from typing import Any
+from collections.abc import Iterable
 
 from aiopurgatory import Outcome, PurgatoryClosedError, PurgatoryFullError
 
@@ -153,7 +151,7 @@ class NaivePurgatory:
         self.ended: Counter[Outcome] = Counter()
         self.nested: list[str | None] = []  # None: every key
         self.walking = False
-        self.soon: list[list[str]] = []  # keys of one list come in any order
+        self.soon: list[str] = []
         self.estimated_total = 0
         self.purge_wanted = False
         self.purges = 0
@@ -214,7 +212,7 @@ class NaivePurgatory:
         return self.check(key, self.under[key]) if key in self.under else 0
 
     def check_all(self) -> int:
-        return self.check(None, self.pending) if self.pending else 0
+        return self.check(None, self.every_pending()) if self.pending else 0
 
     def check(self, key: str | None, ops: list[NaiveOp]) -> int:
         if self.walking:
@@ -225,16 +223,15 @@ class NaivePurgatory:
         ended = self.try_each(key, ops)
         while self.nested:
             key = self.nested.pop(0)
-            self.try_each(key, self.pending if key is None else self.under.get(key, []))
+            self.try_each(key, self.every_pending() if key is None else self.under.get(key, []))
         self.walking = False
         return ended
 
     def try_each(self, key: str | None, ops: list[NaiveOp]) -> int:
         ended = 0
-        together: list[str] | None = [] if key is None else None
-        for op in self.in_any_order(ops) if key is None else list(ops):
+        for op in list(ops):
             if op.outcome is None and op.trying:
-                self.notify(op.keys[0] if key is None else key, together)
+                self.notify(op.keys[0] if key is None else key)
             elif op.outcome is None:
                 op.ends_when_tried()
                 ended += op.outcome in (Outcome.COMPLETED, Outcome.FAILED)
@@ -242,20 +239,16 @@ class NaivePurgatory:
                 self.drop(op, key)
         return ended
 
-    def in_any_order(self, ops: list[NaiveOp]) -> Iterator[NaiveOp]:
-        """Those of *ops* that are pending when their turn comes."""
-        rest = list(ops)
-        while rest := [op for op in rest if op.outcome is None]:
-            op = self.side.next_tried(rest)
-            rest.remove(op)
-            yield op
+    def every_pending(self) -> list[NaiveOp]:
+        """The pending operations, key by key, each once.
 
-    def notify(self, key: str, together: list[str] | None = None) -> None:
-        if key in self.under and not any(key in keys for keys in self.soon):
-            if together is None or together not in self.soon:
-                together = [] if together is None else together
-                self.soon.append(together)
-            together.append(key)
+        Which comes first matters: one that is being tried and one whose try ends it, in the same check of everything.
+        """
+        return list(dict.fromkeys(op for ops in self.under.values() for op in ops if op.outcome is None))
+
+    def notify(self, key: str) -> None:
+        if key in self.under and key not in self.soon:
+            self.soon.append(key)
 
     # time
 
@@ -271,23 +264,13 @@ class NaivePurgatory:
         while due := [op for op in self.pending if op.due is not None and op.due <= self.now]:
             self.expire(self.side.next_tried(due))
         while self.soon:
-            key = self.next_soon()
+            key = self.soon.pop(0)
             for op in list(self.under.get(key, [])):
                 self.check(key, [op])
         if self.purge_wanted:
             self.purge()
         for op in self.side.ops:
             op.deliver()
-
-    def next_soon(self) -> str:
-        keys = self.soon[0]
-        key = self.side.next_checked(
-            {key: [op for op in self.under.get(key, []) if op.outcome is None] for key in keys}
-        )
-        keys.remove(key)
-        if not keys:
-            del self.soon[0]
-        return key
 
     def expire(self, op: NaiveOp) -> bool:
         op.due, op.last_try = None, True
@@ -302,10 +285,8 @@ class NaivePurgatory:
         self.expiring, ended = True, 0
         while self.expire_again:
             self.expire_again = False
-            asked = [op for op in self.pending if op.last_try]
-            for op in self.in_any_order(self.pending):
-                # One in its last try further up expires then. If it is rescheduled meanwhile, its turn may have passed.
-                if not op.last_try and (op not in asked or self.side.tries_next(op)):
+            for op in self.every_pending():
+                if op.outcome is None and not op.last_try:  # in its last try further up, it expires then
                     ended += self.expire(op)
         self.expiring = False
         return ended
@@ -361,7 +342,7 @@ class NaivePurgatory:
 
 
 class NaiveSide(Side):
-    """Where the contract does not say which is tried next, it follows the real side."""
+    """Which of several operations that are due is tried next, it learns from the real side."""
 
     def __init__(self, purge_interval: int, max_pending: int | None, real: RealSide) -> None:
         super().__init__()
@@ -378,28 +359,8 @@ class NaiveSide(Side):
         """It has no structures that could be wrong."""
 
     def next_tried(self, ops: list[NaiveOp]) -> NaiveOp:
-        return next(filter(self.tries_next, ops), ops[0])
-
-    def tries_next(self, op: NaiveOp) -> bool:
         entry = next(iter(self.real.log[len(self.log) :]), ("",))
-        return str(entry[0]).endswith("_try") and entry[1] == op.n
-
-    def next_checked(self, keys: dict[str, list[NaiveOp]]) -> str:
-        """The key whose operations the real side tries next, as far as its log tells."""
-        rest: list[Any] = [entry for entry in self.real.log[len(self.log) :] if str(entry[0]).endswith("_try")]
-        empty = [key for key, ops in keys.items() if not ops]
-        if (
-            empty and rest and rest[0][4] < self.purgatory.watched_entries
-        ):  # the ended ones of a key were dropped before
-            return empty[0]
-        tried = [entry[1] for entry in rest]
-
-        def matches(key: str) -> tuple[bool, int]:
-            pairs = zip(tried, (op.n for op in keys[key]), strict=False)
-            same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
-            return same == len(keys[key]), same
-
-        return max(keys, key=matches)
+        return next((op for op in ops if str(entry[0]).endswith("_try") and entry[1] == op.n), ops[0])
 
     def step(self, actions: Iterable[Action], seconds: float) -> None:
         for action in actions:

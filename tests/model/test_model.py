@@ -133,15 +133,33 @@ class Machine(RuleBasedStateMachine):
             assert statistics.estimated_total == (model.estimated_total if self.purge_interval else model.num_delayed)
 
 
+def machine(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], purge_interval: int, max_pending: int | None
+) -> type[Machine]:
+    options = {"new_loop": new_loop, "purge_interval": purge_interval, "max_pending": max_pending}
+    return type("Machine", (Machine,), options)
+
+
 @pytest.mark.timeout(400)  # a failure is reported once it is shrunk, which can take minutes
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize(("purge_interval", "max_pending"), [(0, None), (3, 4)])
 def test_purgatory_random_steps_agrees_with_naive(loop: str, purge_interval: int, max_pending: int | None) -> None:
-    new_loop = pytest.importorskip(loop).new_event_loop
-    options = {"new_loop": new_loop, "purge_interval": purge_interval, "max_pending": max_pending}
     run_state_machine_as_test(
-        type("Machine", (Machine,), options),
+        machine(pytest.importorskip(loop).new_event_loop, purge_interval, max_pending),
         settings=settings(
             max_examples=90, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
         ),
     )
+
+
+@pytest.mark.parametrize("purge_interval", [0, 3])
+def test_check_all_in_a_try_agrees_with_naive(purge_interval: int) -> None:
+    """The check comes to the operation being tried before it comes to the one that ends both: "a" is marked."""
+    ends_both = Spec(["a"], 0.0, 1, [("later_try", [("complete_for_key", "a")])])
+    op = Spec(["a"], None, 1, [("second_try", [("watch", ends_both), ("check_all",)])])
+    steps = machine(asyncio.new_event_loop, purge_interval, None)()
+    try:
+        steps.step([("watch", op)], 0)
+        steps.agree()
+    finally:
+        steps.teardown()

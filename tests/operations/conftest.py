@@ -20,5 +20,5 @@ def log(purgatory: Purgatory) -> Thresholds:
 async def full(clock: ManualClock) -> AsyncIterator[Purgatory]:
     """A purgatory in which nothing more can park."""
     async with Purgatory("full", clock=clock, max_pending=1) as purgatory:
-        Thresholds(purgatory, "log").watch(1, timeout=None)
+        Thresholds(purgatory, "log").reached(1, timeout=None)
         yield purgatory

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import traceback
 import tracemalloc
 from collections.abc import Callable
@@ -40,7 +39,7 @@ class WhenEnded(Observer):
     ],
 )
 async def test_waiter_ended_otherwise_leaves(log: Thresholds, end: Callable[[Any, Purgatory], Any]) -> None:
-    op = log.watch(5, timeout=None)
+    op = log.reached(5, timeout=None)
     end(op, log.purgatory)
     assert (op.done(), len(log)) == (True, 0)
     op.exception() if not op.cancelled() else None
@@ -51,7 +50,7 @@ async def test_waiter_ended_otherwise_leaves(log: Thresholds, end: Callable[[Any
 @pytest.mark.parametrize("end", FAILING_OFFSET_5)
 async def test_waiter_failed_by_the_purgatory_is_forgotten(log: Thresholds, end: Callable[[Purgatory], object]) -> None:
     """Nothing waits for offset 5 any more, so that another thread may advance to it."""
-    op = log.watch(5, timeout=None)
+    op = log.reached(5, timeout=None)
     end(log.purgatory)
     op.exception()
     assert await asyncio.to_thread(log.advance, 5) == 0
@@ -60,11 +59,11 @@ async def test_waiter_failed_by_the_purgatory_is_forgotten(log: Thresholds, end:
 
 async def test_waiters_that_expire_leave_nothing(log: Thresholds, clock: ManualClock) -> None:
     """A watermark that stands still while producers come, wait and give up: KAFKA-664."""
-    stays = log.watch(10**9, timeout=None)
+    stays = log.reached(10**9, timeout=None)
     sizes = []
     tracemalloc.start()
     for batch in range(40):
-        ops = [log.watch(batch * 100 + offset + 1, timeout=1.0) for offset in range(100)]
+        ops = [log.reached(batch * 100 + offset + 1, timeout=1.0) for offset in range(100)]
         await clock.advance(1.0)
         assert all(op.expired for op in ops)
         assert [isinstance(op.exception(), TimeoutError) for op in ops] == [True] * 100
@@ -81,11 +80,11 @@ async def test_start_again_after_close_begins_with_no_waits(clock: ManualClock) 
     purgatory = Purgatory(clock=clock)
     log = Thresholds(purgatory, "log")
     async with purgatory:
-        op = log.watch(5, timeout=None)
+        op = log.reached(5, timeout=None)
     assert isinstance(op.exception(), PurgatoryClosedError)
     async with purgatory:
         assert len(log) == 0
-        again = log.watch(5, timeout=None)
+        again = log.reached(5, timeout=None)
         assert (len(log), log.advance(5), again.done()) == (1, 1, True)
         check_waiting(log)
 
@@ -99,7 +98,7 @@ async def test_reached_without_time_tries_once(log: Thresholds, timeout: float) 
     assert await log.reached(4, timeout=timeout) == 4
     with pytest.raises(TimeoutError, match="'log' had not reached offset 5"):
         await log.reached(5, timeout=timeout)
-    op = log.watch(5, timeout=timeout)
+    op = log.reached(5, timeout=timeout)
     assert (op.outcome, len(log), log.purgatory.num_delayed) == (Outcome.EXPIRED, 0, 0)
     assert isinstance(op.exception(), TimeoutError)
     statistics = log.purgatory.statistics()
@@ -115,12 +114,12 @@ async def test_reached_without_time_is_not_late(clock: ManualClock) -> None:
 
     await clock.advance(1000.0)
     async with Purgatory(clock=clock, observers=[Lateness()]) as purgatory:
-        Thresholds(purgatory, "log").watch(5, timeout=-1.0)
+        Thresholds(purgatory, "log").reached(5, timeout=-1.0)
     assert told == [0.0, 0.0]
 
 
 async def test_watch_rescheduled_to_0_expires_on_a_later_turn(log: Thresholds, clock: ManualClock) -> None:
-    op = log.watch(5, timeout=30.0)
+    op = log.reached(5, timeout=30.0)
     log.purgatory.reschedule(op, 0.0)
     log.purgatory.check_and_complete(("offset", "log", 5))
     assert not op.done()
@@ -129,68 +128,30 @@ async def test_watch_rescheduled_to_0_expires_on_a_later_turn(log: Thresholds, c
     op.exception()
 
 
-@pytest.mark.parametrize(
-    ("timeout", "error"), [(float("nan"), ValueError), ("5", TypeError), (b"5", TypeError), ([], TypeError)]
-)
-async def test_watch_with_bad_timeout_leaves_nothing(log: Thresholds, timeout: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="timeout must be"):
-        log.watch(5, timeout=timeout)
-    with pytest.raises(error, match="timeout must be"):
-        await log.reached(5, timeout=timeout)
-    assert len(log) == 0
-
-
-async def test_timeout_is_a_required_keyword(log: Thresholds) -> None:
-    with pytest.raises(TypeError, match="timeout"):
-        await log.reached(5)  # type: ignore[call-arg]
-    with pytest.raises(TypeError):
-        log.watch(5, 1.0)  # type: ignore[call-arg]
-
-
 # other threads
 
 
-@pytest.mark.parametrize("end", ["advance", "fail", "complete_all"])
+@pytest.mark.parametrize("end", ["advance", "fail"])
 async def test_call_from_another_thread_is_refused_and_loses_nothing(
     log: Thresholds, clock: ManualClock, end: str
 ) -> None:
-    op = log.watch(5, timeout=None)
-    found: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            getattr(log, end)(*{"fail": [LeadershipError()], "complete_all": []}.get(end, [5]))
-        except BaseException as exc:
-            found.append(exc)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    assert [type(exc) for exc in found] == [RuntimeError]
+    op = log.reached(5, timeout=None)
+    with pytest.raises(RuntimeError):
+        await asyncio.to_thread(getattr(log, end), LeadershipError() if end == "fail" else 5)
     assert (log.value, log.error_for(5), op.done()) == (0, None, False)
     log.purgatory.check_and_complete(("offset", "log", 5))
     assert log.advance(5) == 1
 
 
-async def test_awaiting_task_cancelled_leaves(log: Thresholds) -> None:
-    wait = asyncio.create_task(log.reached(5, timeout=30.0))
-    await asyncio.sleep(0)
-    wait.cancel()
-    assert (len(log), log.purgatory.num_delayed) == (0, 0)
-    with pytest.raises(asyncio.CancelledError):
-        await wait
-
-
 async def test_fail_ends_waits_now_and_later(log: Thresholds) -> None:
-    waits = [asyncio.create_task(log.reached(offset, timeout=None)) for offset in (3, 1, 2)]
-    await asyncio.sleep(0)
-    error = LeadershipError("moved to broker 2")
-    assert log.fail(error) == 3
-    log.fail(ValueError("too late"))
-    later = asyncio.create_task(log.reached(0, timeout=None))
+    waits = [log.reached(offset, timeout=None) for offset in (3, 1, 2)]
     order: list[int] = []
     for number, wait in enumerate(waits):
         wait.add_done_callback(lambda _, number=number: order.append(number))  # type: ignore[misc]
+    error = LeadershipError("moved to broker 2")
+    assert log.fail(error) == 3
+    log.fail(ValueError("too late"))
+    later = log.reached(0, timeout=None)
     found = await asyncio.gather(*waits, later, return_exceptions=True)
     assert order == [1, 2, 0]  # lowest offset first
     assert found == [error] * 4
@@ -208,28 +169,6 @@ async def test_fail_raises_the_same_traceback_each_time(log: Thresholds) -> None
     assert len(lengths) == 1
 
 
-@pytest.mark.parametrize("exc", ["lost", LeadershipError, StopIteration(), KeyboardInterrupt(), None])
-async def test_fail_without_exception_is_refused(log: Thresholds, exc: Any) -> None:
-    op = log.watch(1, timeout=None)
-    with pytest.raises(TypeError, match="exc must be an instance of Exception"):
-        log.fail(exc)
-    assert not op.done()
-    log.advance(1)
-    assert op.result() == 1
-
-
-async def test_purgatory_closed_ends_every_wait(purgatory: Purgatory, log: Thresholds) -> None:
-    wait = asyncio.create_task(log.reached(5, timeout=None))
-    await asyncio.sleep(0)
-    purgatory.close()
-    with pytest.raises(PurgatoryClosedError):
-        await wait
-    with pytest.raises(PurgatoryClosedError):
-        await log.reached(5, timeout=None)
-    assert log.advance(5) == 0
-    assert len(log) == 0
-
-
 async def test_advance_from_a_hook_neither_recurses_nor_loses(clock: ManualClock) -> None:
     count = 10_000
     nested: list[int] = []
@@ -237,52 +176,10 @@ async def test_advance_from_a_hook_neither_recurses_nor_loses(clock: ManualClock
     async with Purgatory(clock=clock, observers=[at_each_end]) as purgatory:
         log = Thresholds(purgatory, "log")
         at_each_end.do = lambda: nested.append(log.advance(log.value + 1))
-        ops = [log.watch(offset, timeout=None) for offset in range(1, count + 1)]
+        ops = [log.reached(offset, timeout=None) for offset in range(1, count + 1)]
         assert log.advance(1) == 1
         assert all(op.done() for op in ops)
         assert (log.value, set(nested)) == (count + 1, {0})
-        check_waiting(log)
-
-
-async def test_complete_all_from_a_hook_is_put_off(clock: ManualClock) -> None:
-    nested: list[int] = []
-    later: list[Any] = []
-    at_each_end = WhenEnded()
-    async with Purgatory(clock=clock, observers=[at_each_end]) as purgatory:
-        log = Thresholds(purgatory, "log")
-
-        def end_all() -> None:
-            nested.append(log.complete_all())
-            if len(nested) == 1:
-                later.append(log.watch(10**9, timeout=None))  # begun after the first call, but before the next ones
-
-        at_each_end.do = end_all
-        ops = [log.watch(offset, timeout=None) for offset in range(1, 201)]
-        assert log.advance(1) == 1
-        assert all(op.done() for op in ops)
-        assert set(nested) == {0}
-        at_each_end.do = dict
-        assert later[0].done()  # by the second
-        assert {op.result() for op in [*ops, *later]} == {1}
-        check_waiting(log)
-
-
-async def test_complete_all_from_a_hook_spares_later_waits(clock: ManualClock) -> None:
-    later: list[Any] = []
-    at_each_end = WhenEnded()
-    async with Purgatory(clock=clock, observers=[at_each_end]) as purgatory:
-        log = Thresholds(purgatory, "log")
-
-        def end_all() -> None:
-            at_each_end.do = dict
-            log.complete_all()
-            later.append(log.watch(2, timeout=None))
-
-        ops = [log.watch(offset, timeout=None) for offset in (1, 2, 3)]
-        at_each_end.do = end_all
-        assert log.advance(1) == 1
-        assert [op.result() for op in ops] == [1, 1, 1]
-        assert (later[0].done(), len(log)) == (False, 1)
         check_waiting(log)
 
 
@@ -302,13 +199,13 @@ class Interrupting(DelayedOperation[None]):
         raise asyncio.CancelledError
 
 
-@pytest.mark.parametrize("end", ["advance", "fail", "complete_all"])
+@pytest.mark.parametrize("end", ["advance", "fail"])
 async def test_hook_raising_base_exception_loses_no_wait(log: Thresholds, clock: ManualClock, end: str) -> None:
     interrupting = log.purgatory.watch(Interrupting(), [("offset", "log", 1)])
-    ops = [log.watch(offset, timeout=None) for offset in (1, 2, 3, 9)]
+    ops = [log.reached(offset, timeout=None) for offset in (1, 2, 3, 9)]
     interrupting.may_end = True
     with pytest.raises(asyncio.CancelledError):
-        getattr(log, end)(*{"fail": [LeadershipError()], "complete_all": []}.get(end, [3]))
+        getattr(log, end)(LeadershipError() if end == "fail" else 3)
     with pytest.raises(asyncio.CancelledError):
         interrupting.result()
     await clock.advance(0.0)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory, PurgatoryFullError
-from aiopurgatory.operations import Thresholds, produce
+from aiopurgatory.operations import Thresholds
 from aiopurgatory.testing import ManualClock
 
-from .helpers import LeadershipError, begun, check_waiting
+from .helpers import LeadershipError, check_waiting
 
 
 async def test_advance_tries_only_waits_it_satisfies(log: Thresholds) -> None:
-    ops = [log.watch(offset, timeout=None) for offset in range(1, 101)]
+    ops = [log.reached(offset, timeout=None) for offset in range(1, 101)]
     checks = log.purgatory.statistics().checks
     assert log.advance(3) == 3
     statistics = log.purgatory.statistics()
@@ -49,17 +49,16 @@ async def test_reached_already_does_not_park(log: Thresholds, purgatory: Purgato
 
 
 async def test_reached_returns_the_value_it_found(log: Thresholds) -> None:
-    wait = asyncio.create_task(log.reached(5, timeout=None))
-    await asyncio.sleep(0)
+    wait = log.reached(5, timeout=None)
     log.advance(8)
     log.advance(11)
     assert await wait in (8, 11)
-    assert log.watch(5, timeout=None).result() == 11
+    assert log.reached(5, timeout=None).result() == 11
 
 
 async def test_reached_at_deadline_raises_timeout_error(log: Thresholds, clock: ManualClock) -> None:
     log.advance(4)
-    wait = asyncio.create_task(log.reached(5, timeout=1.0))
+    wait = log.reached(5, timeout=1.0)
     await clock.advance(0.999)
     assert not wait.done()
     await clock.advance(0.001)
@@ -70,15 +69,8 @@ async def test_reached_at_deadline_raises_timeout_error(log: Thresholds, clock: 
 
 async def test_start_counts_as_reached(purgatory: Purgatory) -> None:
     log = Thresholds(purgatory, "log", start=10)
-    assert log.watch(10, timeout=None).done()
-    assert not log.watch(11, timeout=None).done()
-
-
-async def test_thresholds_without_a_purgatory_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"purgatory must have a method watch\(\), as a Purgatory has, got None"):
-        Thresholds(None, "log")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="purgatory must be an instance of a Purgatory, got the class Purgatory; make"):
-        Thresholds(Purgatory, "log")  # type: ignore[arg-type]
+    assert log.reached(10, timeout=None).done()
+    assert not log.reached(11, timeout=None).done()
 
 
 async def test_advance_before_start_keeps_the_value(clock: ManualClock) -> None:
@@ -86,34 +78,18 @@ async def test_advance_before_start_keeps_the_value(clock: ManualClock) -> None:
     log = Thresholds(purgatory, "log")
     assert log.advance(5) == 0
     with pytest.raises(RuntimeError, match="not started"):
-        log.watch(9, timeout=None)
+        log.reached(9, timeout=None)
     async with purgatory:
         assert len(log) == 0
         assert await log.reached(5, timeout=None) == 5
 
 
-@pytest.mark.parametrize("offset", [1.5, float("nan"), "7", None, True])
-async def test_offset_that_is_no_int_is_refused(log: Thresholds, offset: Any) -> None:
-    with pytest.raises(TypeError, match="offset must be an int"):
-        log.watch(offset, timeout=None)
-    with pytest.raises(TypeError, match="value must be an int"):
-        log.advance(offset)
-    with pytest.raises(TypeError, match="start must be an int"):
-        Thresholds(log.purgatory, "log", start=offset)
-    assert (log.value, len(log)) == (0, 0)
-
-
-async def test_key_unhashable_is_refused(purgatory: Purgatory) -> None:
-    with pytest.raises(TypeError, match="unhashable"):
-        Thresholds(purgatory, [])  # type: ignore[arg-type]
-
-
 async def test_watch_refused_leaves_nothing(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, max_pending=1) as purgatory:
         log = Thresholds(purgatory, "log")
-        first = log.watch(5, timeout=None)
+        first = log.reached(5, timeout=None)
         with pytest.raises(PurgatoryFullError):
-            log.watch(5, timeout=None)
+            log.reached(5, timeout=None)
         assert len(log) == 1
         check_waiting(log)
         log.advance(5)
@@ -122,50 +98,11 @@ async def test_watch_refused_leaves_nothing(clock: ManualClock) -> None:
 
 async def test_two_partitions_of_one_purgatory_are_apart(purgatory: Purgatory) -> None:
     one, other = Thresholds(purgatory, ("orders", 0)), Thresholds(purgatory, ("orders", 1))
-    ops = [one.watch(5, timeout=None), other.watch(5, timeout=None)]
+    ops = [one.reached(5, timeout=None), other.reached(5, timeout=None)]
     assert one.advance(5) == 1
     assert [op.done() for op in ops] == [True, False]
     assert other.fail(LeadershipError()) == 1
     ops[1].exception()
-
-
-# all of them
-
-
-async def test_complete_all_ends_every_wait_with_the_value(log: Thresholds) -> None:
-    waits = [asyncio.create_task(log.reached(offset, timeout=30.0)) for offset in (9, 4, 7, 4)]
-    await asyncio.sleep(0)
-    order: list[int] = []
-    for offset, wait in zip((9, 4, 7, 4), waits, strict=True):
-        wait.add_done_callback(lambda _, offset=offset: order.append(offset))  # type: ignore[misc]
-    log.advance(3)
-    assert log.complete_all() == 4
-    assert await asyncio.gather(*waits) == [3] * 4
-    assert order == [4, 4, 7, 9]  # as an advance
-    assert (log.value, len(log), log.purgatory.statistics().completed) == (3, 0, 4)
-    check_waiting(log)
-
-
-async def test_complete_all_then_one_try_still_times_out(log: Thresholds) -> None:
-    log.complete_all()
-    with pytest.raises(TimeoutError):
-        await log.reached(1, timeout=0)
-
-
-async def test_complete_all_leaves_a_produce_waiting(log: Thresholds) -> None:
-    """Its records are not acked, so it must not be answered."""
-    task = await begun(produce(log.purgatory, {"log": (log, 5)}, timeout=None))
-    op = log.watch(5, timeout=None)
-    assert log.complete_all() == 1
-    assert (op.done(), len(log)) == (True, 1)
-    assert log.advance(5) == 1
-    assert await task == {"log": None}
-
-
-async def test_repr_shows_counts(log: Thresholds) -> None:
-    log.advance(3)
-    log.watch(4, timeout=None)
-    assert repr(log) == "<Thresholds 'log' value=3 waiting=1>"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -173,9 +110,9 @@ async def test_random_steps_agree_with_a_list(log: Thresholds, clock: ManualCloc
     random_ = random.Random(seed)
     waiting: list[Any] = []
     for _ in range(500):
-        step = random_.choices(["watch", "advance", "cancel", "time", "complete_all"], [60, 8, 30, 2, 1])[0]
+        step = random_.choices(["watch", "advance", "cancel", "time"], [60, 8, 30, 2])[0]
         if step == "watch":
-            op = log.watch(log.value + random_.randint(-2, 60), timeout=random_.choice([None, 1.0, 5.0]))
+            op = log.reached(log.value + random_.randint(-2, 60), timeout=random_.choice([None, 1.0, 5.0]))
             assert op.done() == (op.offset <= log.value)
             waiting += [] if op.done() else [op]
         elif step == "advance":
@@ -183,9 +120,6 @@ async def test_random_steps_agree_with_a_list(log: Thresholds, clock: ManualCloc
             assert log.advance(value) == sum(op.offset <= value for op in waiting)
         elif step == "cancel" and waiting:
             random_.choice(waiting).cancel()
-        elif step == "complete_all":
-            assert log.complete_all() == len(waiting)
-            assert [op.result() for op in waiting] == [log.value] * len(waiting)
         elif step == "time":
             await clock.advance(1.0)
         for op in waiting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any, TypeVar
@@ -11,8 +11,12 @@ from typing import Any, TypeVar
 import pytest
 from private_servers import Postgres, Redis, Server
 
+from aiopurgatory.bus import Bus
+from aiopurgatory.bus.targets import Target
 from aiopurgatory.streams import EventLog, MemoryLog
 from aiopurgatory.testing.clock import settle
+
+from .virtual import VirtualLoop
 
 S = TypeVar("S", bound=Server)
 
@@ -29,6 +33,13 @@ Open = Callable[..., Any]
 _topics = count()
 
 
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
+    """Run the tests of outages in virtual time."""
+    return {"virtual": VirtualLoop} if "test_outages" in item.nodeid else None
+
+
 @pytest.fixture(scope="session", params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     kind: str = request.param
@@ -42,21 +53,37 @@ def url(kind: str) -> Iterator[str]:
     if server is None:
         yield ""
         return
-    pytest.importorskip("asyncpg" if kind == "postgres" else "redis")
     for running in started(server):
-        if kind == "postgres":
-            asyncio.run(make_tables(running.url()))
         yield running.url()
 
 
 def started(kind: type[S]) -> Iterator[S]:
-    """A server of this kind, for a fixture."""
+    """A server of this kind, with the tables of a log, for a fixture."""
+    pytest.importorskip("asyncpg" if kind is Postgres else "redis")
     try:
         server = kind()
     except FileNotFoundError as exc:
         pytest.skip(f"{exc}: make programs")
-    yield server
-    server.remove()
+    with server:
+        if kind is Postgres:
+            asyncio.run(make_tables(server.url()))
+        yield server
+
+
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator[Postgres]:
+    yield from started(Postgres)
+
+
+@pytest.fixture(scope="module")
+def own_redis() -> Iterator[Redis]:
+    yield from started(Redis)
+
+
+@pytest.fixture(params=[Redis, Postgres], ids=["redis", "postgres"])
+def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server to be killed, of each kind."""
+    yield from started(request.param)
 
 
 async def make_tables(url: str) -> None:
@@ -69,7 +96,19 @@ async def make_tables(url: str) -> None:
     await connection.close()
 
 
-def log_at(url: str, options: dict[str, Any]) -> EventLog:
+def bus_at(url: str, targets: Iterable[Target] = (), **options: Any) -> Bus:
+    """The bus on the server at *url*."""
+    if url.startswith("redis"):
+        from aiopurgatory.bus.redis import RedisBus
+
+        return RedisBus(url, targets, **options)
+    from aiopurgatory.bus.postgres import PostgresBus
+
+    return PostgresBus(url, targets, **options)
+
+
+def log_at(url: str, **options: Any) -> EventLog:
+    """The log on the server at *url*; empty: in memory."""
     if not url:
         return MemoryLog(**options)
     if url.startswith("redis"):
@@ -90,14 +129,31 @@ async def new_log(url: str) -> AsyncIterator[Open]:
 
         async def new_log(**options: Any) -> EventLog:
             assert url or not made, "two logs in memory share nothing: parametrize the test by ON_SERVERS"
-            log = log_at(url, options)
+            log = log_at(url, **options)
             made.append(log)
             return await stack.enter_async_context(log)
 
         yield new_log
+    await assert_no_tasks(before)
+
+
+async def assert_no_tasks(before: set[asyncio.Task[Any]]) -> None:
+    """Assert that the log has left no task behind. Args: before: those that there were without it."""
     await settle(lambda: True)
-    left = [task for task in asyncio.all_tasks() - before if not task.done() and task is not asyncio.current_task()]
-    assert not left
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    assert [task for task in left if not task.done()] == []
+
+
+async def until(condition: Callable[[], object], within: float = 10.0) -> None:
+    """Raises: TimeoutError: *condition* did not hold in time."""
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110 nothing reports it
+            await asyncio.sleep(0.005)
+
+
+async def data_of(log: EventLog, topic: str, after: str | None = None) -> list[str]:
+    """Return the data of all events, with the reason of the end."""
+    return [event.data async for event in log.follow(topic, after)]
 
 
 @pytest.fixture

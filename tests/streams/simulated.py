@@ -84,8 +84,9 @@ class SimulatedStore:
         server.stores.append(self)
         #: The faults of the next commits, in order.
         self.faults: list[str] = []
-        self.is_down = False
-        self.is_deaf = False
+        self.is_down = self.is_deaf = False
+        #: Raised by each read and commit.
+        self.broken: Exception | None = None
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         self._notify, self._notify_all = notify, notify_all
@@ -127,5 +128,7 @@ class SimulatedStore:
     async def _travel(self) -> None:
         if self._random.random() < 0.8:
             await asyncio.sleep(self._random.random() / 50)
+        if self.broken is not None:
+            raise self.broken
         if self.is_down or self._server.is_down:
             raise StoreDownError("the server is down")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
@@ -87,49 +88,57 @@ def master(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "require_master", is_one)
 
 
-async def test_call_for_another_life_is_not_sent() -> None:
-    server = FakeServer()
-    server.connecting.set()
+@pytest.fixture
+def server() -> FakeServer:
+    return FakeServer()
+
+
+@pytest.fixture
+async def called(server: FakeServer) -> AsyncIterator[Commands]:
+    """Commands to a server that takes long to connect to."""
     called = Commands(server, 5.0)
-    assert await called.call(None, "GET", "x") == ("life 1", b"answer")
-    assert await called.call("life 1", "GET", "x") == ("life 1", b"answer")
-    with pytest.raises(OtherLifeError):
-        await called.call("life 0", "GET", "x")
+    yield called
     await called.aclose()
 
 
-async def test_call_cancelled_while_connecting_ends_no_other() -> None:
-    server = FakeServer()
-    called = Commands(server, 5.0)
+@pytest.fixture
+async def up(server: FakeServer, called: Commands) -> Commands:
+    """Commands to a server that is connected to at once."""
+    server.connecting.set()
+    return called
+
+
+async def test_call_for_another_life_is_not_sent(up: Commands) -> None:
+    assert await up.call(None, "GET", "x") == ("life 1", b"answer")
+    assert await up.call("life 1", "GET", "x") == ("life 1", b"answer")
+    with pytest.raises(OtherLifeError):
+        await up.call("life 0", "GET", "x")
+
+
+async def test_call_cancelled_while_connecting_ends_no_other(server: FakeServer, called: Commands) -> None:
     cancelled, other = called.call("life 0", "GET", "x"), called.call(None, "GET", "y")
     await asyncio.sleep(0)
     cancelled.cancel()
     server.connecting.set()
     assert await other == ("life 1", b"answer")
     assert await called.call(None, "GET", "z") == ("life 1", b"answer")
-    await called.aclose()
 
 
-async def test_mistake_ends_only_the_calls_that_meet_it() -> None:
-    server = FakeServer()
-    server.connecting.set()
+async def test_mistake_ends_only_the_calls_that_meet_it(server: FakeServer, up: Commands) -> None:
     server.broken = LookupError("a mistake")
-    called = Commands(server, 5.0)
     with pytest.raises(LookupError, match="a mistake"):
-        await called.call(None, "GET", "x")
+        await up.call(None, "GET", "x")
     server.broken = None
-    assert await called.call(None, "GET", "x") == ("life 1", b"answer")
-    await called.aclose()
+    assert await up.call(None, "GET", "x") == ("life 1", b"answer")
 
 
-async def test_call_without_an_answer_fails_all_in_time() -> None:
-    server = FakeServer()
+async def test_call_without_an_answer_fails_all_in_time(server: FakeServer) -> None:
     server.connecting.set()
     called = Commands(server, 0.2)
     assert await called.call(None, "GET", "x") == ("life 1", b"answer")
     await asyncio.sleep(0.1)
     server.is_silent = True
-    called._break(ConnectionError("it is lost"))
+    server.connections[0].protocol.connection_lost(ConnectionError("it is lost"))
     started = asyncio.get_running_loop().time()
     late = [called.call(None, "GET", "x"), called.call(None, "GET", "y")]
     for answer in late:
@@ -141,85 +150,56 @@ async def test_call_without_an_answer_fails_all_in_time() -> None:
     await called.aclose()
 
 
-async def test_aclose_ends_calls_that_wait() -> None:
-    server = FakeServer()
-    called = Commands(server, 5.0)
+@pytest.mark.parametrize("loses", [False, True], ids=["cancelled", "cancellation_lost"])
+async def test_aclose_ends_calls_that_wait(server: FakeServer, called: Commands, loses: bool) -> None:
+    server.loses_cancellations = loses
     waiting = called.call(None, "GET", "x")
     await asyncio.sleep(0)
     await called.aclose()
+    assert [connection.is_open for connection in server.connections] == [False] * loses
     with pytest.raises(StoreDownError, match="the log was closed"):
         await waiting
 
 
-async def test_aclose_leaves_no_connection_if_its_cancellation_is_lost() -> None:
-    server = FakeServer()
-    server.loses_cancellations = True
-    called = Commands(server, 5.0)
-    waiting = called.call(None, "GET", "x")
-    await asyncio.sleep(0)
-    await called.aclose()
-    assert [connection.is_open for connection in server.connections] == [False]
-    with pytest.raises(StoreDownError):
-        await waiting
-
-
-async def test_call_after_an_interrupted_one_gets_its_own_answer() -> None:
-    server = FakeServer()
-    server.connecting.set()
-    called = Commands(server, 5.0)
-    assert await called.call(None, "GET", "x") == ("life 1", b"answer")
+async def test_call_after_an_interrupted_one_gets_its_own_answer(server: FakeServer, up: Commands) -> None:
+    assert await up.call(None, "GET", "x") == ("life 1", b"answer")
     server.connections[0].interrupt = Interrupt()
     with pytest.raises(Interrupt):
-        called.call(None, "GET", "x")
+        up.call(None, "GET", "x")
     async with asyncio.timeout(2.0):
-        assert await called.call(None, "GET", "y") == ("life 2", b"answer")
-    await called.aclose()
+        assert await up.call(None, "GET", "y") == ("life 2", b"answer")
 
 
-async def test_calls_whose_sending_is_interrupted_all_fail() -> None:
-    server = FakeServer()
+async def test_calls_whose_sending_is_interrupted_all_fail(
+    server: FakeServer, called: Commands, reported: list[dict[str, Any]]
+) -> None:
     server.interrupt = Interrupt()
-    called = Commands(server, 5.0)
     waiting = [called.call("life 1", "GET", key) for key in "xy"]
     server.connecting.set()
-    reported: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context.get("exception")))
     for answer in waiting:
         with pytest.raises(StoreDownError):
             await asyncio.wait_for(answer, 2.0)
     assert await called.call(None, "GET", "z") == ("life 2", b"answer")
     await called.aclose()
     gc.collect()
-    assert [type(exc) for exc in reported] == [Interrupt]
+    assert [type(context.get("exception")) for context in reported] == [Interrupt]
 
 
-async def test_connection_of_a_first_request_does_not_keep_its_session(requests: Any) -> None:
-    server = FakeServer()
-    server.connecting.set()
-    called = Commands(server, 5.0)
-
-    async def call() -> None:
-        await called.call(None, "GET", "x")
-
-    session = await requests.handle(call)
-    waiting = called.call(None, "GET", "y")  # the timer goes on
+async def test_connection_of_a_first_request_does_not_keep_its_session(up: Commands, requests: Any) -> None:
+    session = await requests.handle(lambda: up.call(None, "GET", "x"))
+    waiting = up.call(None, "GET", "y")  # the timer goes on
     assert requests.are_over(session)
     await waiting
-    await called.aclose()
 
 
-async def test_connecting_sees_no_session_of_the_first_call(requests: Any) -> None:
+async def test_connecting_sees_no_session_of_the_first_call(
+    server: FakeServer, up: Commands, requests: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
 
-    class Looking(FakeServer):
-        async def look_up(self) -> None:
-            seen.append(requests.session.get())
+    async def look_up() -> None:
+        seen.append(requests.session.get())
 
-    called = Commands(Looking(), 5.0)
-
-    async def call() -> None:
-        await called.call(None, "GET", "x")
-
-    await requests.handle(call)
+    monkeypatch.setattr(server, "look_up", look_up)
+    await requests.handle(lambda: up.call(None, "GET", "x"))
     assert seen == [None]
-    await called.aclose()

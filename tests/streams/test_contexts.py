@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from aiopurgatory.streams import EventLog
-from aiopurgatory.streams.memory import MemoryStore
-from aiopurgatory.streams.store import Commit, Notify, Page
 
 from .conftest import log_at
+from .faulty import FaultyStore
 
 
 # asyncpg keeps the context of each request that was first to send a statement, for five minutes.
 @pytest.mark.parametrize("kind", ["memory", "redis"], indirect=True, scope="session")
 async def test_log_first_used_in_a_request_does_not_keep_its_session(url: str, topic: str, requests: Any) -> None:
-    log = log_at(url, {})
+    log = log_at(url)
 
     async def use() -> None:
         await log.append(topic, "first")
@@ -35,7 +33,7 @@ async def test_log_first_used_in_a_request_does_not_keep_its_session(url: str, t
 
 
 async def test_tail_does_not_keep_the_session_of_its_first_listener(url: str, topic: str, requests: Any) -> None:
-    async with log_at(url, {}) as log:
+    async with log_at(url) as log:
         await log.append(topic, "first")
         first, other = log.follow(topic), log.follow(topic)
         session = await requests.handle(lambda: anext(first))
@@ -47,32 +45,17 @@ async def test_tail_does_not_keep_the_session_of_its_first_listener(url: str, to
         await other.aclose()
 
 
-class Store(MemoryStore):
-    """Notes the sessions in which it is read, and written to by renewals. It tells of no changes."""
-
-    def __init__(self, requests: Any) -> None:
-        super().__init__()
-        self.requests = requests
-        self.read_in, self.renewed_in = list[object](), list[object]()
-        self.notify_all: Callable[[], object] = list
-
-    async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
-        self.notify_all = notify_all
-
-    async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
-        await asyncio.sleep(0)
-        self.read_in.append(self.requests.session.get())
-        return await super().read(topic, after, rows, size)
-
-    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
-        if not commit.rows:
-            self.renewed_in.append(self.requests.session.get())
-        return await super().commit(topic, commit, keep)
+@pytest.fixture
+def store(requests: Any) -> FaultyStore:
+    """It notes the session in which it is called."""
+    return FaultyStore(lambda: requests.session.get())
 
 
 @pytest.mark.parametrize("window_bytes", [0, 1 << 20])
-async def test_shared_reads_see_no_session_of_the_first_listener(requests: Any, window_bytes: int) -> None:
-    store = Store(requests)
+async def test_shared_reads_see_no_session_of_the_first_listener(
+    requests: Any, store: FaultyStore, window_bytes: int
+) -> None:
+    store.is_mute = True
     async with EventLog(store, window_bytes=window_bytes) as log:
         await log.append("topic", "first")
         store.read_in.clear()
@@ -88,8 +71,7 @@ async def test_shared_reads_see_no_session_of_the_first_listener(requests: Any, 
         await other.aclose()
 
 
-async def test_lease_renewed_after_its_request_sees_no_session(requests: Any) -> None:
-    store = Store(requests)
+async def test_lease_renewed_after_its_request_sees_no_session(requests: Any, store: FaultyStore) -> None:
     async with EventLog(store) as log:
         run = log.run("topic", lease=0.1)
         session = await requests.handle(run.__aenter__)
@@ -101,21 +83,13 @@ async def test_lease_renewed_after_its_request_sees_no_session(requests: Any) ->
         await run.__aexit__(None, None, None)
 
 
-async def test_end_of_a_run_sees_the_session_of_its_request(requests: Any) -> None:
+async def test_end_of_a_run_sees_the_session_of_its_request(requests: Any, store: FaultyStore) -> None:
     """It is for that request alone."""
-    seen = []
 
-    class Ending(MemoryStore):
-        async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
-            seen.append(requests.session.get())
-            return await super().commit(topic, commit, keep)
+    async def run() -> None:
+        async with EventLog(store) as log, log.run("topic") as run:
+            await run.append("first")
 
-    async with EventLog(Ending()) as log:
-
-        async def run() -> None:
-            async with log.run("topic") as run:
-                await run.append("first")
-
-        await requests.handle(run)
-        assert None not in seen
-        assert len(seen) == 3
+    await requests.handle(run)
+    assert len(store.written_in) == 2
+    assert None not in store.written_in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -86,11 +87,17 @@ def test_listeners_behind_are_told_of_what_was_dropped(seed: int, steps: list[St
 
 @dataclass
 class Control:
-    """Args: without: takes the rule out."""
+    """Args: without: takes the rule out. steps: as calls."""
 
     without: Callable[[pytest.MonkeyPatch], object]
-    steps: list[Step]
+    steps: str
     options: dict[str, Any] = field(default_factory=dict)
+
+    def play(self) -> None:
+        calls: Any = ast.parse(f"[{self.steps}]", mode="eval").body
+        steps = [(call.func.id, *map(ast.literal_eval, call.args)) for call in calls.elts]
+        for seed in range(12):
+            run_scenario(seed, steps, **self.options)
 
 
 def without_life(patch: pytest.MonkeyPatch) -> None:
@@ -100,10 +107,6 @@ def without_life(patch: pytest.MonkeyPatch) -> None:
         return await commit(self, topic, replace(change, server=self._server), keep)
 
     patch.setattr(MemoryStore, "commit", made_in_any_life)
-
-
-def without_generations(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writes, "next_generation", lambda page, state: replace(state, server=page.server))
 
 
 def without_pause(patch: pytest.MonkeyPatch) -> None:
@@ -123,18 +126,6 @@ def with_two_looks_in_a_row(patch: pytest.MonkeyPatch) -> None:
         return looks[page.version] * 10
 
     patch.setattr(Suspicion, "_count", count, raising=False)
-
-
-def with_a_pause_through_outages(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Suspicion, "forget", lambda self: None)
-
-
-def with_one_look_before_the_last(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "LOOKS", 1)
-
-
-def with_late_renewals(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("aiopurgatory.streams.run.RENEWAL", 1 / 2)
 
 
 def without_the_next_number(patch: pytest.MonkeyPatch) -> None:
@@ -157,10 +148,6 @@ def without_the_next_number(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Position, "_older", older)
 
 
-def without_jumps(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Tail, "_jump", lambda self, state: None)
-
-
 def without_epochs(patch: pytest.MonkeyPatch) -> None:
     number = rules._number
 
@@ -169,10 +156,6 @@ def without_epochs(patch: pytest.MonkeyPatch) -> None:
         return number(state, f"{state.epoch}{dash}{rest}" if after else None)
 
     patch.setattr(rules, "_number", of_any_epoch)
-
-
-def without_ids_of_writers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Appending, "_former", lambda self, state: None)
 
 
 def held_by_anybody(state: State | None, producer: str) -> State:
@@ -185,200 +168,89 @@ def without_fences(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writes, "held", held_by_anybody)
 
 
-def without_final_ends(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writes, "held", lambda state, producer: state)
-
-
 def without_comparing_again(patch: pytest.MonkeyPatch) -> None:
     settle = Position._settle
     patch.setattr(Position, "_settle", lambda self, state: settle(self, state) if self._lineage is None else None)
 
 
-def without_asking_the_server(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Writer, "_decided", lambda self, decide, page, is_fresh: decide(page, self._state))
-
-
-many_writes: list[Step] = [("write", 1)] * 12
+MANY = ", ".join(["write(1)"] * 12)
 CONTROLS = {
     "S1, a lost event's id is given again": Control(
         without_life,
-        [
-            ("write", 0),
-            ("listen", 2, 0, None),
-            ("wait", 0.3),
-            ("copy",),
-            ("write", 1),
-            ("wait", 0.3),
-            ("fail_over", 1, 1.0),
-            ("write", 0),
-            ("wait", 1.5),
-        ],
+        "write(0), listen(2, 0, None), wait(0.3), copy(), write(1), wait(0.3), fail_over(1, 1.0), write(0), wait(1.5)",
     ),
     "S1, generations": Control(
-        without_generations,
-        [
-            ("write", 0),
-            ("listen", 2, 0, None),
-            ("copy",),
-            ("write", 1),
-            ("wait", 0.3),
-            ("fail_over", 1, 1.0),
-            ("write", 0),
-            ("write", 0),
-            ("write", 0),
-            ("wait", 1.5),
-        ],
+        lambda patch: patch.setattr(writes, "next_generation", lambda page, state: replace(state, server=page.server)),
+        "write(0), listen(2, 0, None), copy(), write(1), wait(0.3), fail_over(1, 1.0), write(0), write(0), "
+        "write(0), wait(1.5)",
     ),
     "S1, epochs": Control(
         without_epochs,
-        [
-            ("write", 0),
-            ("listen", 2, 0, None),
-            ("wait", 0.3),
-            ("partition", 0, 1.0),
-            ("delete", 2),
-            ("write", 1),
-            ("write", 1),
-            ("wait", 2.0),
-        ],
+        "write(0), listen(2, 0, None), wait(0.3), partition(0, 1.0), delete(2), write(1), write(1), wait(2.0)",
     ),
     "S2, a worker that missed events": Control(
         without_the_next_number,
-        [("write", 0), ("listen", 2, 0, None), ("wait", 0.3), ("partition", 0, 2.0), *many_writes, ("wait", 3.0)],
+        f"write(0), listen(2, 0, None), wait(0.3), partition(0, 2.0), {MANY}, wait(3.0)",
         {"keep_events": 4},
     ),
     "S2, a listener that comes late": Control(
         without_the_next_number,
-        [*many_writes, ("wait", 0.3), ("listen", 2, 0, 0), ("wait", 0.3)],
+        f"{MANY}, wait(0.3), listen(2, 0, 0), wait(0.3)",
         {"keep_events": 4},
     ),
     "S2, a tail that missed events": Control(
-        without_jumps,
-        [("write", 0), ("listen", 2, 0, None), ("wait", 0.3), ("partition", 0, 2.0), *many_writes, ("wait", 3.0)],
+        lambda patch: patch.setattr(Tail, "_jump", lambda self, state: None),
+        f"write(0), listen(2, 0, None), wait(0.3), partition(0, 2.0), {MANY}, wait(3.0)",
         {"keep_events": 4},
     ),
     "S2, after a failover": Control(
         without_comparing_again,
-        [
-            ("write", 0),
-            ("listen", 2, 0, None),
-            ("copy",),
-            ("write", 1),
-            ("wait", 0.3),
-            ("fail_over", 1, 0.5),
-            ("write", 0),
-            ("write", 0),
-            ("wait", 1.5),
-        ],
+        "write(0), listen(2, 0, None), copy(), write(1), wait(0.3), fail_over(1, 0.5), write(0), write(0), wait(1.5)",
     ),
     "S3, ids of writers": Control(
-        without_ids_of_writers,
-        [
-            ("write", 0),
-            ("wait", 0.2),
-            ("fault", 0, "reply lost"),
-            ("write", 0),
-            ("wait", 0.02),
-            ("write", 1),
-            ("wait", 0.5),
-        ],
+        lambda patch: patch.setattr(Appending, "_former", lambda self, state: None),
+        "write(0), wait(0.2), fault(0, 'reply lost'), write(0), wait(0.02), write(1), wait(0.5)",
     ),
     "S4, a producer that was replaced": Control(
         without_fences,
-        [
-            ("begin", 0, False),
-            ("append", 0),
-            ("wait", 0.2),
-            ("begin", 0, True),
-            ("append", 1),
-            ("wait", 0.2),
-            ("append", 0),
-            ("append", 1),
-            ("wait", 0.2),
-            ("append", 1),
-            ("append", 0),
-        ],
+        "begin(0, False), append(0), wait(0.2), begin(0, True), append(1), wait(0.2), append(0), append(1), "
+        "wait(0.2), append(1), append(0)",
     ),
     "S4, the end is final": Control(
-        without_final_ends, [("write", 0), ("end", 2, 0), ("wait", 0.2), ("write", 1), ("write", 0)]
+        lambda patch: patch.setattr(writes, "held", lambda state, producer: state),
+        "write(0), end(2, 0), wait(0.2), write(1), write(0)",
     ),
     "S4, the end may be lost": Control(
-        without_asking_the_server,
-        [
-            ("copy",),
-            ("end", 2, 0),
-            ("wait", 0.2),
-            ("fail_over", 1, 0.1),
-            ("write", 1),
-            ("wait", 0.2),
-            ("write", 0),
-            ("wait", 0.3),
-            ("listen", 2, 1, None),
-        ],
+        lambda patch: patch.setattr(Writer, "_decided", lambda self, decide, page, _: decide(page, self._state)),
+        "copy(), end(2, 0), wait(0.2), fail_over(1, 0.1), write(1), wait(0.2), write(0), wait(0.3), listen(2, 1, None)",
     ),
     "S6, the pause": Control(
         without_pause,
-        [
-            ("begin", 0, False),
-            ("listen", 0, 0, None),
-            ("wait", 1.0),
-            ("outage", 4.0),
-            ("partition", 0, 4.0),
-            ("wait", 5.0),
-        ],
+        "begin(0, False), listen(0, 0, None), wait(1.0), outage(4.0), partition(0, 4.0), wait(5.0)",
     ),
     "S6, two looks in a row": Control(
         with_two_looks_in_a_row,
-        [
-            ("begin", 0, False),
-            ("listen", 0, 0, None),
-            ("wait", 1.0),
-            ("outage", 4.0),
-            ("partition", 0, 4.0),
-            ("partition", 0, 4.0),
-            ("wait", 5.0),
-        ],
+        "begin(0, False), listen(0, 0, None), wait(1.0), outage(4.0), partition(0, 4.0), partition(0, 4.0), wait(5.0)",
     ),
     "S6, a second outage": Control(
-        with_a_pause_through_outages,
-        [
-            ("begin", 0, False),
-            ("listen", 0, 0, None),
-            ("wait", 0.1),
-            ("outage", 3.0),
-            ("wait", 3.1),
-            ("outage", 1.2),
-            ("wait", 5.0),
-        ],
+        lambda patch: patch.setattr(Suspicion, "forget", lambda self: None),
+        "begin(0, False), listen(0, 0, None), wait(0.1), outage(3.0), wait(3.1), outage(1.2), wait(5.0)",
     ),
     "S6, an outage within the pause": Control(
-        with_one_look_before_the_last,
-        [
-            ("begin", 0, False),
-            ("listen", 0, 0, None),
-            ("wait", 0.1),
-            ("outage", 3.0),
-            ("wait", 3.1),
-            ("outage", 0.9),
-            ("wait", 5.0),
-        ],
+        lambda patch: patch.setattr(rules, "LOOKS", 1),
+        "begin(0, False), listen(0, 0, None), wait(0.1), outage(3.0), wait(3.1), outage(0.9), wait(5.0)",
     ),
     "S6, renewals come within the pause": Control(
-        with_late_renewals,
-        [("begin", 0, False), ("listen", 0, 0, None), ("copy",), ("wait", 3.2), ("fail_over", 1, 0.0), ("wait", 4.0)],
+        lambda patch: patch.setattr("aiopurgatory.streams.run.RENEWAL", 1 / 2),
+        "begin(0, False), listen(0, 0, None), copy(), wait(3.2), fail_over(1, 0.0), wait(4.0)",
     ),
 }
-
-
-def play(control: Control) -> None:
-    for seed in range(12):
-        run_scenario(seed, control.steps, **control.options)
 
 
 @pytest.mark.parametrize("name", CONTROLS)
 def test_rule_keeps_a_promise_that_breaks_without_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     control = CONTROLS[name]
-    play(control)
+    control.play()
     control.without(monkeypatch)
     with pytest.raises((AssertionError, StoreError)):
-        play(control)
+        control.play()

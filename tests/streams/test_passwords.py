@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ from aiopurgatory.bus import BusConnectError
 from aiopurgatory.bus.postgres import PostgresBus
 from aiopurgatory.bus.redis import RedisBus
 from aiopurgatory.streams import StoreDownError
-from aiopurgatory.streams.postgres import PostgresLog, tables_sql
+from aiopurgatory.streams.postgres import PostgresLog
 from aiopurgatory.streams.redis import RedisLog
 
-from .conftest import started
-from .test_refusals import _until
+from .conftest import bus_at, log_at, started, until
 
 TIMES: dict[str, Any] = {"heartbeat": 0.2, "timeout": 0.5}
 
@@ -32,9 +30,6 @@ class Secrets:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.is_postgres = isinstance(server, Postgres)
-        self.bus: Any = PostgresBus if self.is_postgres else RedisBus
-        self.log: Any = PostgresLog if self.is_postgres else RedisLog
         self.current = "secret"
         #: Without a password.
         self.url = server.url().replace("bus:secret@", "bus@")
@@ -51,7 +46,7 @@ class Secrets:
     async def change(self) -> None:
         """Change the password, and end all connections: new ones need the new one."""
         former, self.current = self.current, f"{self.current}-new"
-        if self.is_postgres:
+        if self.server.kind == "postgres":
             connection = await asyncpg.connect(self.url, password=former)
             await connection.execute(f"ALTER ROLE bus PASSWORD '{self.current}'")
             others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
@@ -70,27 +65,18 @@ def secrets(request: pytest.FixtureRequest) -> Iterator[Secrets]:
         yield Secrets(server)
 
 
-@asynccontextmanager
-async def tables(secrets: Secrets) -> AsyncIterator[None]:
-    if secrets.is_postgres:
-        connection = await asyncpg.connect(secrets.url, password=secrets.current)
-        await connection.execute(tables_sql())
-        await connection.close()
-    yield
-
-
 async def test_bus_asks_for_the_password_of_each_connection(secrets: Secrets) -> None:
-    fixed = secrets.bus(secrets.server.url(), [], name="aiopurgatory.fixed", **TIMES)
-    async with secrets.bus(secrets.url, [], password=secrets.plain, **TIMES) as bus, fixed:
+    fixed = bus_at(secrets.server.url(), name="aiopurgatory.fixed", **TIMES)
+    async with bus_at(secrets.url, password=secrets.plain, **TIMES) as bus, fixed:
         assert secrets.asked == 2
         await secrets.change()
-        await _until(lambda: bus.statistics().gaps == 1 and bus.statistics().connected)
-        await _until(lambda: fixed.statistics().gaps == 1)
+        await until(lambda: bus.statistics().gaps == 1 and bus.statistics().connected)
+        await until(lambda: fixed.statistics().gaps == 1)
         assert not fixed.statistics().connected  # the control
 
 
 async def test_log_asks_for_the_password_of_each_connection(secrets: Secrets) -> None:
-    async with tables(secrets), secrets.log(secrets.url, password=secrets.awaited, **TIMES) as log:
+    async with log_at(secrets.url, password=secrets.awaited, **TIMES) as log:
         async with log.run("x") as run:
             listening = log.follow("x")
             await run.append("before")
@@ -99,7 +85,7 @@ async def test_log_asks_for_the_password_of_each_connection(secrets: Secrets) ->
             await run.append("after")
         async with asyncio.timeout(5.0):
             assert [event.data async for event in listening] == ["after", "done"]
-        await _until(lambda: log.statistics().error is None)
+        await until(lambda: log.statistics().error is None)
 
 
 async def test_password_that_is_not_to_be_had_is_an_outage(secrets: Secrets) -> None:
@@ -107,12 +93,12 @@ async def test_password_that_is_not_to_be_had_is_an_outage(secrets: Secrets) -> 
         raise LookupError("the vault says: s3cr3t")
 
     found: list[Callable[[], str | Awaitable[str]]] = [secrets.plain]
-    async with tables(secrets), secrets.log(secrets.url, password=lambda: found[0](), **TIMES) as log:
+    async with log_at(secrets.url, password=lambda: found[0](), **TIMES) as log:
         await log.append("x", "before")
         found[0] = refuse
         await secrets.change()
         appending = asyncio.create_task(log.append("x", "after"))
-        await _until(lambda: "the function password= has raised a LookupError" in str(log.statistics().error))
+        await until(lambda: "the function password= has raised a LookupError" in str(log.statistics().error))
         assert "s3cr3t" not in str(log.statistics().error)
         found[0] = secrets.plain
         assert await appending
@@ -124,9 +110,9 @@ async def test_start_without_a_password_says_why(secrets: Secrets) -> None:
 
     why = r"cannot use (Redis|PostgreSQL) at 127.0.0.1:\d+\S*: the function password= has raised a LookupError$"
     with pytest.raises(BusConnectError, match=why):
-        await secrets.bus(secrets.url, [], password=refuse, **TIMES).start()
+        await bus_at(secrets.url, password=refuse, **TIMES).start()
     with pytest.raises(StoreDownError, match=why):
-        await secrets.log(secrets.url, password=refuse, **TIMES).start()
+        await log_at(secrets.url, password=refuse, **TIMES).start()
 
 
 @pytest.mark.parametrize("secrets", [Postgres], indirect=True)
@@ -135,12 +121,12 @@ async def test_password_file_is_read_for_each_connection(secrets: Secrets, tmp_p
     file.touch(0o600)
     file.write_text("*:*:*:*:secret\n")
     dsn = f"{secrets.url}&passfile={file}"
-    async with tables(secrets), PostgresLog(dsn, **TIMES) as log, PostgresBus(dsn, [], **TIMES) as bus:
+    async with log_at(dsn, **TIMES) as log, bus_at(dsn, **TIMES) as bus:
         await log.append("x", "before")
         file.write_text("*:*:*:*:secret-new\n")
         await secrets.change()
         assert await log.append("x", "after")
-        await _until(lambda: bus.statistics().gaps == 1 and bus.statistics().connected)
+        await until(lambda: bus.statistics().gaps == 1 and bus.statistics().connected)
     assert os.stat(file).st_mode & 0o077 == 0  # otherwise asyncpg ignores it
 
 

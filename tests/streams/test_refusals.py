@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -21,14 +21,12 @@ from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis as Client
 
 from aiopurgatory import PurgatoryError
-from aiopurgatory.bus.postgres import PostgresBus
-from aiopurgatory.bus.redis import RedisBus
 from aiopurgatory.metrics import Metrics
-from aiopurgatory.streams import EventLog, StoreDownError, StoreError, postgres
-from aiopurgatory.streams.postgres import PostgresLog, tables_sql
+from aiopurgatory.streams import StoreDownError, StoreError, postgres
+from aiopurgatory.streams.postgres import PostgresLog
 from aiopurgatory.streams.redis import RedisLog
 
-from .conftest import make_tables, started
+from .conftest import bus_at, data_of, log_at, until
 
 #: Refuses each commit with an SQLSTATE.
 REFUSE = """
@@ -48,26 +46,9 @@ until (now[1] - begun[1]) + (now[2] - begun[2]) / 1000000 > 1.5
 """
 
 
-@pytest.fixture(scope="module")
-def own_postgres() -> Iterator[Postgres]:
-    yield from started(Postgres)
-
-
-@pytest.fixture(scope="module")
-def own_redis() -> Iterator[Redis]:
-    yield from started(Redis)
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5.0):
-        while not holds():  # noqa: ASYNC110 nothing reports it
-            await asyncio.sleep(0.01)
-
-
 @pytest.fixture
 async def admin(own_postgres: Postgres) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(own_postgres.url())
-    await connection.execute(tables_sql())
     yield connection
     await connection.execute(ALLOW)
     await connection.close()
@@ -88,21 +69,21 @@ async def admin(own_postgres: Postgres) -> AsyncIterator[asyncpg.Connection]:
 async def test_postgres_refusal_that_passes_is_waited_for(
     own_postgres: Postgres, admin: asyncpg.Connection, topic: str, code: str, what: str
 ) -> None:
-    async with PostgresLog(own_postgres.url()) as log:
+    async with log_at(own_postgres.url()) as log:
         await admin.execute(REFUSE.format(code=code))
         async with log.run(topic) as run:
             appending = asyncio.create_task(run.append("a"))
-            await _until(lambda: "refused" in str(log.statistics().error))
+            await until(lambda: "refused" in str(log.statistics().error))
             await admin.execute(ALLOW)
             await appending
-        assert [event.data async for event in log.follow(topic)] == ["a", "done"]
+        assert await data_of(log, topic) == ["a", "done"]
 
 
 @pytest.mark.parametrize("code", ["42501", "42P01", "42601", "22021"])
 async def test_postgres_mistake_is_said_at_once(
     own_postgres: Postgres, admin: asyncpg.Connection, topic: str, code: str
 ) -> None:
-    async with PostgresLog(own_postgres.url()) as log:
+    async with log_at(own_postgres.url()) as log:
         await admin.execute(REFUSE.format(code=code))
         with pytest.raises(StoreError, match="refused") as raised:
             await log.append(topic, "a")
@@ -151,7 +132,7 @@ async def test_redis_that_is_busy_is_an_outage(own_redis: Redis, topic: str) -> 
         async with log.run(topic) as run:
             await run.append("a")
         await script
-        assert [event.data async for event in log.follow(topic)] == ["a", "done"]
+        assert await data_of(log, topic) == ["a", "done"]
 
 
 async def test_redis_that_is_busy_while_a_log_connects_keeps_its_ids(own_redis: Redis, topic: str) -> None:
@@ -165,17 +146,17 @@ async def test_redis_that_is_busy_while_a_log_connects_keeps_its_ids(own_redis: 
         for number in range(1, 40):
             await (one, other)[number % 2].append(topic, str(number))
         await one.end(topic)
-        assert [event.data async for event in one.follow(topic, mark)] == [*map(str, range(40)), "done"]
+        assert await data_of(one, topic, mark) == [*map(str, range(40)), "done"]
 
 
 async def test_error_of_commits_stays_while_reads_succeed(
     own_postgres: Postgres, admin: asyncpg.Connection, topic: str
 ) -> None:
-    async with PostgresLog(own_postgres.url()) as log:
+    async with log_at(own_postgres.url()) as log:
         await log.append(topic, "a")
         await admin.execute(REFUSE.format(code="53100"))  # the disk is full
         appending = asyncio.create_task(log.append(topic, "b"))
-        await _until(lambda: log.statistics().error is not None)
+        await until(lambda: log.statistics().error is not None)
         for _ in range(20):
             assert await log.last_id(topic) is not None
             assert "refused" in str(log.statistics().error)
@@ -189,7 +170,7 @@ async def test_redis_out_of_memory_in_a_script_is_an_outage(own_redis: Redis, to
         await log.append(topic, "a")  # a script's first call is not refused
         await client.config_set("maxmemory", "1")
         appending = asyncio.create_task(log.append(topic, "b"))
-        await _until(lambda: "OOM" in str(log.statistics().error))
+        await until(lambda: "OOM" in str(log.statistics().error))
         await client.config_set("maxmemory", "0")
         assert await appending
 
@@ -217,7 +198,7 @@ async def test_redis_forbidden_command_is_said_at_once_and_nothing_is_appended(
                 assert not isinstance(raised.value, StoreDownError)
         await permitted.append(topic, "c")
         await permitted.end(topic)
-        assert [event.data async for event in permitted.follow(topic)] == ["a", "c", "done"]
+        assert await data_of(permitted, topic) == ["a", "c", "done"]
 
 
 async def test_redis_key_of_another_type_is_a_mistake(own_redis: Redis, topic: str) -> None:
@@ -229,32 +210,28 @@ async def test_redis_key_of_another_type_is_a_mistake(own_redis: Redis, topic: s
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-@pytest.mark.parametrize("kind", [Redis, Postgres])
-async def test_log_is_one_whether_its_processes_share_a_bus_or_not(kind: type[Server], is_late: bool) -> None:
+async def test_log_is_one_whether_its_processes_share_a_bus_or_not(own_server: Server, is_late: bool) -> None:
     """As while a deploy adds ``bus=`` to one process after the other.
 
     Args: is_late: the bus is open before the log is made.
     """
-    with contextmanager(started)(kind) as server:
-        if kind is Postgres:
-            await make_tables(server.url())
-        new: Any = RedisLog if kind is Redis else PostgresLog
-        bus = (RedisBus if kind is Redis else PostgresBus)(server.url(), [])
-        if is_late:
-            await bus.start()
-        sharing = new(server.url(), bus=bus)
-        async with bus, sharing as one, new(server.url()) as other:
-            for writer, reader in ((one, other), (other, one)):
-                listening = reader.follow("x")
-                for number in range(5):
-                    text = str(number) * (2_000 if number % 2 else 1)  # with its event in the wake-up, and without
-                    await writer.append("x", text)
-                    async with asyncio.timeout(2.0):
-                        while (await anext(listening)).data != text:
-                            pass
-                await listening.aclose()
-            found = bus.statistics()
-            assert (found.malformed, found.gaps) == (0, int(is_late))
+    url = own_server.url()
+    bus = bus_at(url)
+    if is_late:
+        await bus.start()
+    sharing = log_at(url, bus=bus)
+    async with bus, sharing as one, log_at(url) as other:
+        for writer, reader in ((one, other), (other, one)):
+            listening = reader.follow("x")
+            for number in range(5):
+                text = str(number) * (2_000 if number % 2 else 1)  # with its event in the wake-up, and without
+                await writer.append("x", text)
+                async with asyncio.timeout(2.0):
+                    while (await anext(listening)).data != text:
+                        pass
+            await listening.aclose()
+        found = bus.statistics()
+        assert (found.malformed, found.gaps) == (0, int(is_late))
 
 
 async def test_redis_master_that_is_demoted_is_read_no_more(own_redis: Redis, topic: str) -> None:
@@ -287,33 +264,25 @@ async def test_redis_master_that_is_demoted_is_read_no_more(own_redis: Redis, to
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-@pytest.mark.parametrize("kind", [Redis, Postgres])
-async def test_dead_server_is_an_outage_for_a_log_that_only_listens(kind: type[Server], is_shared: bool) -> None:
+async def test_dead_server_is_an_outage_for_a_log_that_only_listens(own_server: Server, is_shared: bool) -> None:
     """Nothing is read or written: only the bus of the log notices."""
     registry = CollectorRegistry()
-    with contextmanager(started)(kind) as server:
-        bus: RedisBus | PostgresBus | None = None
-        options: dict[str, Any] = {"heartbeat": 0.3, "timeout": 0.3}
-        if is_shared:
-            bus = (RedisBus if kind is Redis else PostgresBus)(server.url(), [], **options)
-        if kind is Postgres:
-            await make_tables(server.url())
-        new = RedisLog if kind is Redis else PostgresLog
-        log: EventLog = new(server.url(), bus=bus, observers=[Metrics(registry)], **options)  # type: ignore[arg-type]
-        async with log, bus or nullcontext():
-            listening = asyncio.ensure_future(anext(log.follow("x")))
-            await asyncio.sleep(0.5)
+    times: dict[str, Any] = {"heartbeat": 0.3, "timeout": 1.0}
+    bus = bus_at(own_server.url(), **times) if is_shared else None
+    log = log_at(own_server.url(), bus=bus, observers=[Metrics(registry)], **times)
 
-            def scraped(name: str) -> float | None:
-                labels = {"log": "events"} if name.startswith("log") else {"bus": "aiopurgatory.events"}
-                return registry.get_sample_value(f"aiopurgatory_{name}", labels)
+    def scraped(name: str) -> float | None:
+        labels = {"log": "events"} if name.startswith("log") else {"bus": "aiopurgatory.events"}
+        return registry.get_sample_value(f"aiopurgatory_{name}", labels)
 
-            assert (log.statistics().error, scraped("log_store_down")) == (None, 0)
-            server.kill()
-            await _until(lambda: log.statistics().error is not None)
-            assert scraped("log_store_down") == 1
-            assert scraped("bus_connected") == (None if is_shared else 0)
-            server.start()
-            await _until(lambda: log.statistics().error is None)
-            await log.append("x", "back")
-            assert (await listening).data == "back"
+    async with log, bus or nullcontext():
+        listening = asyncio.ensure_future(anext(log.follow("x")))
+        await until(lambda: log.statistics().reads and scraped("log_store_down") == 0)
+        own_server.kill()
+        await until(lambda: log.statistics().error is not None)
+        assert scraped("log_store_down") == 1
+        assert scraped("bus_connected") == (None if is_shared else 0)
+        own_server.start()
+        await until(lambda: log.statistics().error is None)
+        await log.append("x", "back")
+        assert (await listening).data == "back"

@@ -16,8 +16,7 @@ from private_servers import Redis, free_port, program
 from aiopurgatory.bus.redis import RedisBus
 from aiopurgatory.streams.redis import RedisLog
 
-from .conftest import started
-from .test_refusals import _until
+from .conftest import started, until
 
 PAGE = Path(__file__).parents[2] / "docs" / "workers.md"
 
@@ -94,7 +93,7 @@ def test_bus_and_log_behind_haproxy_follow_the_master(cluster: Cluster) -> None:
             async with asyncio.timeout(20.0):
                 assert (await anext(listening)).data == "after"
             assert "role:master" in await cluster.replica.asked("INFO replication")
-            await _until(lambda: bus.statistics().connected and bus.statistics().error is None)
+            await until(lambda: bus.statistics().connected and bus.statistics().error is None)
             await listening.aclose()
 
     asyncio.run(main())

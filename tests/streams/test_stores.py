@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from time import monotonic
 
 import pytest
@@ -15,31 +14,19 @@ pytest.importorskip("asyncpg")
 import asyncpg
 from redis.asyncio import Redis as Client
 
-from aiopurgatory.streams import EventLog, StoreDownError
+from aiopurgatory.streams import StoreDownError, postgres
 from aiopurgatory.streams.postgres import PostgresLog
 from aiopurgatory.streams.redis import RedisLog
 
-from .conftest import make_tables, started
+from .conftest import data_of, log_at, until
 
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def redis() -> Iterator[str]:
-    for server in started(Redis):
-        yield server.url()
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    for server in started(Postgres):
-        asyncio.run(make_tables(server.url()))
-        yield server.url()
-
-
 @pytest.mark.parametrize("small", [0, 100])
-async def test_redis_read_of_large_events_loads_few(redis: str, topic: str, small: int) -> None:
-    async with RedisLog(redis, keep_bytes=200 * MIB) as log, Client.from_url(redis) as client:
+async def test_redis_read_of_large_events_loads_few(own_redis: Redis, topic: str, small: int) -> None:
+    url = own_redis.url()
+    async with RedisLog(url, keep_bytes=200 * MIB) as log, Client.from_url(url) as client:
 
         async def peak() -> int:
             found: int = (await client.info("memory"))["used_memory_peak"]
@@ -51,60 +38,55 @@ async def test_redis_read_of_large_events_loads_few(redis: str, topic: str, smal
             await log.append(topic, "x" * MIB)
         before = await peak()
         await log.end(topic)
-        counts = [len(event.data) async for event in log.follow(topic)]
+        counts = [len(data) for data in await data_of(log, topic)]
         assert counts[small:] == [MIB] * 64 + [4]
         assert await peak() - before < 24 * MIB
 
 
-async def test_postgres_reads_of_many_topics_delay_neither_each_other_nor_appends(postgres: str) -> None:
-    """After a gap, each topic is read. The reads take longer than the server may take for one."""
-    listeners = 6_000
-    async with PostgresLog(postgres, timeout=0.3, heartbeat=0.3, connections=2) as log:
+async def test_postgres_reads_of_many_topics_delay_neither_each_other_nor_appends(
+    own_postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a gap, each topic is read. Together, the reads take three times as long as the server may for one."""
+    listeners = 30
+    monkeypatch.setattr(postgres, "_READ", postgres._READ + ", pg_sleep(0.1)")
+    async with PostgresLog(own_postgres.url(), timeout=1.0, connections=2) as log:
         follows = [log.follow(f"many {number}") for number in range(listeners)]
         reading = [asyncio.ensure_future(anext(follow)) for follow in follows]
-        while log.statistics().reads < listeners:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        await log.append("many 0", "a")
-        assert (await reading[0]).data == "a"
-        await log.append("many 5999", "b")
-        assert (await reading[-1]).data == "b"
+        await until(lambda: log.statistics().reads == listeners)
+        for number in (0, -1):
+            await log.append(f"many {number % listeners}", "a", timeout=0.0)
+            assert (await reading[number]).data == "a"
         assert log.statistics().reads < 1.5 * listeners  # a read that fails is repeated
         for task in reading:
             task.cancel()
         await asyncio.wait(reading)
 
 
-async def test_postgres_read_that_gets_no_connection_is_an_outage(postgres: str) -> None:
-    async with PostgresLog(postgres, timeout=0.5, connections=1) as log:
+async def test_postgres_read_that_gets_no_connection_is_an_outage(own_postgres: Postgres) -> None:
+    url = own_postgres.url()
+    async with PostgresLog(url, timeout=0.5, connections=1) as log:
         await log.append("x", "a")
-        blocker = await asyncpg.connect(postgres)
-        try:
-            async with blocker.transaction():
-                await blocker.execute('LOCK TABLE "events_topics"')
-                began = monotonic()
-                reads = await asyncio.gather(*(log.last_id("x") for _ in range(20)), return_exceptions=True)
-                assert all(isinstance(read, StoreDownError) for read in reads)
-                assert monotonic() - began < 2.5
-        finally:
-            await blocker.close()
+        blocker = await asyncpg.connect(url)
+        async with blocker.transaction():
+            await blocker.execute('LOCK TABLE "events_topics"')
+            began = monotonic()
+            reads = await asyncio.gather(*(log.last_id("x") for _ in range(20)), return_exceptions=True)
+            assert all(isinstance(read, StoreDownError) for read in reads)
+            assert monotonic() - began < 2.5
+        await blocker.close()
         assert await log.last_id("x") is not None
 
 
-@pytest.mark.parametrize("kind", [Redis, Postgres])
-async def test_log_of_a_server_that_is_not_up_yet_starts_later(kind: type[Server]) -> None:
-    for server in started(kind):
-        url = server.url()
-        if kind is Postgres:
-            await make_tables(url)
-        server.kill()
-        log: EventLog = RedisLog(url) if kind is Redis else PostgresLog(url)
-        with pytest.raises(StoreDownError, match="check that it is running"):
-            await log.start()
-        with pytest.raises(StoreDownError):
-            await log.last_id("x")
-        append = asyncio.create_task(log.append("x", "a", timeout=60.0))
-        await asyncio.sleep(0.2)
-        assert not append.done()
-        server.start()
-        assert await append == await log.last_id("x")
-        await log.aclose()
+async def test_log_of_a_server_that_is_not_up_yet_starts_later(own_server: Server) -> None:
+    own_server.kill()
+    log = log_at(own_server.url())
+    with pytest.raises(StoreDownError, match="check that it is running"):
+        await log.start()
+    with pytest.raises(StoreDownError):
+        await log.last_id("x")
+    append = asyncio.create_task(log.append("x", "a", timeout=60.0))
+    await asyncio.sleep(0.2)
+    assert not append.done()
+    own_server.start()
+    assert await append == await log.last_id("x")
+    await log.aclose()

@@ -24,7 +24,6 @@ from aiopurgatory import (
     Statistics,
 )
 from aiopurgatory.operations import (
-    DelayedAll,
     Feed,
     Generation,
     Heartbeats,
@@ -159,16 +158,10 @@ class Log:
         return b""
 
 
-def a_number() -> int | None:
-    return 7
-
-
 async def ready_made(purgatory: Purgatory, key: tuple[str, int]) -> None:
     feed = Feed(purgatory, key, Log())
     assert_type(feed, Feed[tuple[str, int], bytes])
     assert_type(await feed.fetch(0, min_bytes=1, timeout=30.0), bytes)
-    assert_type(feed.follow(0), Following[bytes])
-    assert_type(feed.follow(0, idle=1.0), Following[bytes | None])
     assert_type(feed.key, tuple[str, int])
     positions = {"orders": (Log(), 0)}
     assert_type(await fetch(purgatory, positions, timeout=30.0, max_bytes=None), dict[str, bytes | SourceError])
@@ -180,17 +173,9 @@ async def ready_made(purgatory: Purgatory, key: tuple[str, int]) -> None:
     assert_type(await replicas.acked(7, timeout=30.0), int)
     thresholds = Thresholds(purgatory, "log")
     assert_type(await thresholds.reached(7, timeout=None), int)
-    assert_type(thresholds.complete_all(), int)
-    assert_type(await thresholds.watch(7, timeout=None), int)
     required = {"orders": (replicas, 7)}
     assert_type(await produce(purgatory, required, timeout=1.0), dict[str, Exception | None])
     assert_type(await produce(purgatory, {1: OSError(), 2: (thresholds, 7)}, timeout=1.0), dict[int, Exception | None])
-
-    answers = purgatory.watch(DelayedAll({"a": a_number, "b": a_number}, 1.0, default=0), ["orders"])
-    assert_type(answers, DelayedAll[str, int])
-    assert_type(await answers, dict[str, int])
-    assert_type(answers.missing, tuple[str, ...])
-    assert_type(await DelayedAll({1: a_number}, None, default=None), dict[int, int | None])
 
     barrier = JoinBarrier[str](purgatory, "billing", rebalance_timeout=None, expected=["ann"])
     barrier.expect("bob")

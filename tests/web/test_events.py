@@ -103,15 +103,6 @@ async def test_stream_of_several_keys_has_an_event_for_any(make: Making) -> None
     assert client.ids == ["0", "1", "2"]
 
 
-async def test_linger_merges_events(make: Making, clock: ManualClock) -> None:
-    streams = make(linger=0.5)
-    client = await streams.start()
-    for _ in range(5):
-        await streams.publish()
-        await clock.advance(0.1)
-    assert client.ids == ["0", "5"]
-
-
 async def test_head_is_told_what_get_would_be(streams: Streams, caplog: pytest.LogCaptureFixture) -> None:
     get, head = await streams.start(), await streams.start(method="HEAD")
     assert (head.status, head.headers, head.complete, head.events) == (200, get.headers, True, [])

@@ -23,7 +23,7 @@ import anyio.to_thread
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..arguments import described, require, require_int, require_name, require_seconds
+from ..arguments import require, require_int, require_name, require_seconds
 from ..clock import running_loop
 from ..core.kit import Outcome, core_of
 from ..lifecycle import Starting
@@ -40,8 +40,6 @@ KEYS_REMEMBERED: Final = 10_000
 LONGEST_REMEMBERED: Final = 200
 #: Snapshots kept while the disk hangs.
 MOST_SNAPSHOTS: Final = 10_000
-#: Warn of at most so many classes of keys whose repr raises.
-MOST_WARNINGS: Final = 10
 #: The encodings of columns. Columns with few values are dictionaries. Columns that grow by little from row to row are
 #: written as differences. The defaults take twice the bytes and the time.
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
@@ -96,7 +94,7 @@ class Journal(Recorder, Starting):
             those left out. Lower it if the files grow too large.
         failed_share: the same for operations that failed (default: 1).
         keep_keys: write the repr of the first key as well as its hash (default: no). If that raises, the name of the
-            key's class is written, and its hash; it is logged once per class.
+            key's class is written, and its hash: such keys count as one.
         salt: keys the hashes, so that nobody without it can recompute them; at most 64 bytes (default:
             none). Give all instances the same.
         rows_per_file: maximum rows in a file (default: 100,000). Each takes about 250 bytes of memory until it is
@@ -153,7 +151,6 @@ class Journal(Recorder, Starting):
         self._written = 0
         self._reported = 0
         self._warned = False
-        self._warned_of_repr: set[type] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Event | None = None
@@ -229,12 +226,7 @@ class Journal(Recorder, Starting):
                 self._snapshot(what)
 
     def _hash_of(self, key: Any) -> int:
-        try:
-            text = repr(key)
-        except Exception as exc:
-            text = shown(key)
-            self._warn_of_repr(key, exc)
-        encoded = text.encode(errors="backslashreplace")
+        encoded = shown(key).encode()
         found = int.from_bytes(blake2b(encoded, digest_size=8, key=self._salt).digest(), "little", signed=True)
         if len(encoded) <= LONGEST_REMEMBERED:  # the cache must not keep large keys alive
             if len(self._hashes) >= KEYS_REMEMBERED:
@@ -257,15 +249,6 @@ class Journal(Recorder, Starting):
             logger.warning(
                 "journal %r is not open, so rows are dropped; start it before its purgatories, and close it after them",
                 self.name,
-            )
-
-    def _warn_of_repr(self, key: object, exc: Exception) -> None:
-        if type(key) not in self._warned_of_repr and len(self._warned_of_repr) < MOST_WARNINGS:
-            self._warned_of_repr.add(type(key))
-            logger.warning(
-                "journal %r: the repr of a key of the class %s raised %s; rows have the text %s in its place, and the "
-                "hash of that: all keys with this text count as one",
-                *(self.name, type(key).__qualname__, described(exc), shown(key)),
             )
 
     # the writer

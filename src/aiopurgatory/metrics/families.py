@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from math import inf
-from typing import Any, Final, Protocol
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
@@ -20,48 +22,8 @@ from .histograms import OUTCOMES, Histogram
 WAIT_SECONDS: Final = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0]
 LATENESS_SECONDS: Final = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0]
 
-Values = Iterable[tuple[tuple[str, ...], float]]
-Labelled = tuple[tuple[str, ...], Histogram]
-
-
-class PollStatistics(Protocol):
-    """The statistics of a LongPolling, as far as they are exported."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def refused(self) -> Mapping[str, int]: ...
-
-
-class Polling(Protocol):
-    """A LongPolling."""
-
-    def statistics(self) -> PollStatistics: ...
-
-
-class LogFigures(Protocol):
-    """The statistics of an EventLog, as far as they are exported."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def window_bytes(self) -> int: ...
-
-    @property
-    def error(self) -> str | None: ...
-
-
-class Log(Protocol):
-    """An EventLog."""
-
-    def statistics(self) -> LogFigures: ...
-
-
-#: The objects with metrics, and their snapshots.
-Subject = Purgatory | Bus | Polling | Log
-Snapshot = Statistics | BusStatistics | PollStatistics | LogFigures
+Labels = tuple[str, ...]
+Values = Iterable[tuple[Labels, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +31,7 @@ class Family:
     """A metric that is read from statistics().
 
     Args:
-        values: returns each value with its additional labels.
+        values: the field with the value, or a function that returns each value with its additional labels.
         subject: the label of the name.
         gauge: it is no counter.
         greatest: of several with one name, show the greatest value, not the sum.
@@ -77,8 +39,8 @@ class Family:
 
     name: str
     about: str
-    values: Callable[[Any], Values]
-    labels: tuple[str, ...] = ()
+    values: str | Callable[[Any], Values]
+    labels: Labels = ()
     subject: str = "purgatory"
     gauge: bool = False
     greatest: bool = False
@@ -88,12 +50,14 @@ class Family:
         return f"aiopurgatory_{self.name}"
 
     @property
-    def all_labels(self) -> tuple[str, ...]:
+    def all_labels(self) -> Labels:
         return (self.subject, *self.labels)
 
-
-def _plain(field: str) -> Callable[[Snapshot], Values]:
-    return lambda statistics: [((), getattr(statistics, field))]
+    def read(self, statistics: Any) -> Values:
+        """Return each value in *statistics*, with its additional labels."""
+        if isinstance(self.values, str):
+            return [((), getattr(statistics, self.values))]
+        return self.values(statistics)
 
 
 def _outcomes(statistics: Statistics) -> Values:
@@ -108,42 +72,40 @@ def _since_echo(statistics: BusStatistics) -> Values:
     return [((), inf if statistics.since_echo is None else statistics.since_echo)]
 
 
-def _reasons(statistics: PollStatistics) -> Values:
+def _reasons(statistics: Any) -> Values:
     return [((reason,), count) for reason, count in statistics.refused.items()]
 
 
-def _down(statistics: LogFigures) -> Values:
+def _down(statistics: Any) -> Values:
     return [((), float(statistics.error is not None))]
 
 
 def _checks(statistics: Statistics) -> Values:
-    misses = statistics.checks_without_effect
-    return [(("hit",), statistics.checks - misses), (("miss",), misses)]
+    return _hits_and_misses(statistics.checks, statistics.checks_without_effect)
 
 
 def _reads(statistics: Statistics) -> Values:
-    misses = statistics.reads_in_vain
-    return [(("hit",), statistics.reads - misses), (("miss",), misses)]
+    return _hits_and_misses(statistics.reads, statistics.reads_in_vain)
+
+
+def _hits_and_misses(total: int, misses: int) -> Values:
+    return [(("hit",), total - misses), (("miss",), misses)]
 
 
 PURGATORY: Final = (
-    Family("pending_operations", "Operations that wait", _plain("pending"), gauge=True),
-    Family("watched_entries", "Operations under watch keys, once per key", _plain("watched_entries"), gauge=True),
-    Family("watch_keys", "Keys under which operations wait", _plain("keys"), gauge=True),
+    Family("pending_operations", "Operations that wait", "pending", gauge=True),
+    Family("watched_entries", "Operations under watch keys, once per key", "watched_entries", gauge=True),
+    Family("watch_keys", "Keys under which operations wait", "keys", gauge=True),
     Family("level_operations", "Operations on a level of the timing wheel", _levels, ("level",), gauge=True),
     Family(
-        "longest_turn_seconds",
-        "Longest turn of the clock task since it started",
-        _plain("longest_turn"),
+        *("longest_turn_seconds", "Longest turn of the clock task since it started", "longest_turn"),
         gauge=True,
         greatest=True,
     ),
     Family("operations", "Operations that ended", _outcomes, ("outcome",)),
-    Family(
-        "missed_triggers", "Operations completed only at their deadline, with no key checked", _plain("missed_triggers")
-    ),
-    Family("refused_operations", "Operations not parked, because of max_pending", _plain("refused")),
-    Family("undelivered_results", "Results that no task received, because all were cancelled", _plain("undelivered")),
+    Family("missed_triggers", "Operations completed only at their deadline, with no key checked", "missed_triggers"),
+    Family("refused_operations", "Operations not parked, because of max_pending", "refused"),
+    Family("undelivered_results", "Results that no task received, because all were cancelled", "undelivered"),
     Family("checks", "Checks of a watched key, by whether they ended or woke something", _checks, ("result",)),
     Family(
         "reads",
@@ -154,58 +116,46 @@ PURGATORY: Final = (
     Family(
         "checks_of_twins",
         "Examined checks of a key that nothing watched, while something watched it with another type, as 7 and '7'",
-        _plain("checks_of_twins"),
+        "checks_of_twins",
     ),
-    Family("cascaded_operations", "Moves to a finer level of the timing wheel", _plain("cascaded")),
-    Family("wakeups", "Wake-ups of the clock task", _plain("wakeups")),
-    Family("purges", "Sweeps of all watch entries", _plain("purges")),
-    Family("purged_entries", "Watch entries that purges dropped", _plain("purged")),
+    Family("cascaded_operations", "Moves to a finer level of the timing wheel", "cascaded"),
+    Family("wakeups", "Wake-ups of the clock task", "wakeups"),
+    Family("purges", "Sweeps of all watch entries", "purges"),
+    Family("purged_entries", "Watch entries that purges dropped", "purged"),
 )
+_bus: Final = partial(Family, subject="bus")
 BUS: Final = (
-    Family(
-        "bus_connected",
-        "Buses connected: they receive their own messages",
-        _plain("connected"),
-        subject="bus",
-        gauge=True,
-    ),
-    Family(
+    _bus("bus_connected", "Buses connected: they receive their own messages", "connected", gauge=True),
+    _bus(
         "bus_since_echo_seconds",
         "Age of the newest own message that came back; infinite if none since the bus connected",
         _since_echo,
-        subject="bus",
         gauge=True,
         greatest=True,
     ),
-    Family("bus_outbox_keys", "Keys the server has not acknowledged", _plain("outbox"), subject="bus", gauge=True),
-    Family(
+    _bus("bus_outbox_keys", "Keys the server has not acknowledged", "outbox", gauge=True),
+    _bus(
         "bus_outbox_age_seconds",
         "Time since the oldest of these keys was published; 0 if there is none",
-        _plain("outbox_age"),
-        subject="bus",
+        "outbox_age",
         gauge=True,
         greatest=True,
     ),
-    Family("bus_gaps", "Messages may have been lost; each time, every key was checked", _plain("gaps"), subject="bus"),
-    Family("bus_published_keys", "Keys given to publish()", _plain("published"), subject="bus"),
-    Family("bus_received_keys", "Keys that other processes have published", _plain("received"), subject="bus"),
-    Family("bus_malformed_lines", "Lines received that are not keys", _plain("malformed"), subject="bus"),
+    _bus("bus_gaps", "Messages may have been lost; each time, every key was checked", "gaps"),
+    _bus("bus_published_keys", "Keys given to publish()", "published"),
+    _bus("bus_received_keys", "Keys that other processes have published", "received"),
+    _bus("bus_malformed_lines", "Lines received that are not keys", "malformed"),
 )
 POLLING: Final = (Family("refused_polls", "Long polls answered 503, by reason", _reasons, ("reason",)),)
+_log: Final = partial(Family, subject="log")
 LOG: Final = (
-    Family("log_topics", "Topics of event logs that listeners follow", _plain("topics"), subject="log", gauge=True),
-    Family("log_listeners", "Listeners of event logs", _plain("listeners"), subject="log", gauge=True),
-    Family(
-        "log_window_bytes",
-        "Bytes of the newest events held for listeners",
-        _plain("window_bytes"),
-        subject="log",
-        gauge=True,
-    ),
-    Family("log_store_down", "Event logs that could not use their server last", _down, subject="log", gauge=True),
-    Family("log_reads", "Reads of the server for listeners", _plain("reads"), subject="log"),
-    Family("log_appended_events", "Events appended, the ends of topics included", _plain("appended"), subject="log"),
-    Family("log_abandoned_runs", "Runs ended because their producers were lost", _plain("abandoned"), subject="log"),
+    _log("log_topics", "Topics of event logs that listeners follow", "topics", gauge=True),
+    _log("log_listeners", "Listeners of event logs", "listeners", gauge=True),
+    _log("log_window_bytes", "Bytes of the newest events held for listeners", "window_bytes", gauge=True),
+    _log("log_store_down", "Event logs that could not use their server last", _down, gauge=True),
+    _log("log_reads", "Reads of the server for listeners", "reads"),
+    _log("log_appended_events", "Events appended, the ends of topics included", "appended"),
+    _log("log_abandoned_runs", "Runs ended because their producers were lost", "abandoned"),
 )
 FAMILIES: Final = (*PURGATORY, *BUS, *POLLING, *LOG)
 #: Of each: the name, the help text, and the labels.
@@ -232,22 +182,45 @@ def families_of(what: object) -> tuple[Family, ...]:
     return LOG if isinstance(getattr(snapshot, "window_bytes", None), int) else ()
 
 
-def added_up(family: Family, statistics: Iterable[Snapshot]) -> dict[tuple[str, ...], float]:
+def added_up(family: Family, statistics: Iterable[Any]) -> dict[Labels, float]:
     """The values of *family* by their labels. Values with the same labels are added up."""
-    found: dict[tuple[str, ...], float] = {}
+    found: dict[Labels, float] = {}
     for each in statistics:
-        for labels, value in family.values(each):
+        for labels, value in family.read(each):
             before = found.get((each.name, *labels), 0)
             found[each.name, *labels] = max(before, value) if family.greatest else before + value
     return found
 
 
-def metrics_of(families: Iterable[Family], statistics: Sequence[Snapshot]) -> Iterator[Metric]:
-    for family in families:
-        yield metric_of(family, added_up(family, statistics))
+class Changes:
+    """The changes of values from one look at a subject to the next."""
+
+    def __init__(self) -> None:
+        self._last: WeakKeyDictionary[Any, dict[tuple[Family, Labels], float]] = WeakKeyDictionary()
+
+    def look(self, subject: Any, families: Iterable[Family]) -> Iterator[tuple[Family, Labels, float]]:
+        """Yield the change of each value of *families* since the last look at *subject*."""
+        last, statistics = self._last.setdefault(subject, {}), [subject.statistics()]
+        for family in families:
+            for labels, value in added_up(family, statistics).items():
+                before = last.get((family, labels), 0)
+                last[family, labels] = value
+                # A bus that is started again counts from 0.
+                yield family, labels, value - before if family.gauge or value >= before else value
+
+    def greatest(self, family: Family, labels: Labels) -> float:
+        """The greatest value of all subjects at the last looks."""
+        return max(last.get((family, labels), 0) for last in self._last.values())
+
+    def forget_gauges(self, subject: Any) -> Iterator[tuple[Family, Labels, float]]:
+        """Yield the last values of the gauges of *subject*, which has closed."""
+        last = self._last[subject]
+        for family, labels in list(last):
+            if family.gauge:
+                yield family, labels, last.pop((family, labels))
 
 
-def metric_of(family: Family, values: Mapping[tuple[str, ...], float]) -> Metric:
+def metric_of(family: Family, values: Mapping[Labels, float]) -> Metric:
     metric = (GaugeMetricFamily if family.gauge else CounterMetricFamily)(
         family.full_name, family.about, labels=family.all_labels
     )
@@ -256,15 +229,12 @@ def metric_of(family: Family, values: Mapping[tuple[str, ...], float]) -> Metric
     return metric
 
 
-def histogram_of(about: tuple[str, str, tuple[str, ...]], labelled: Iterable[Labelled]) -> Metric:
-    """Make the metric of all *labelled*: those with the same labels are added up, and empty ones left out."""
+def histogram_of(about: tuple[str, str, Labels], labelled: Iterable[tuple[Labels, Histogram]]) -> Metric:
+    """Make the metric of all *labelled* that are not empty."""
     name, documentation, labels = about
-    found: dict[tuple[str, ...], Histogram] = {}
+    metric = HistogramMetricFamily(name, documentation, labels=labels)
     for values, histogram in labelled:
         if any(histogram.counts):
-            found.setdefault(values, Histogram(histogram.bounds)).add(histogram)
-    metric = HistogramMetricFamily(name, documentation, labels=labels)
-    for values, histogram in found.items():
-        bounds = map(floatToGoString, (*histogram.bounds, inf))
-        metric.add_metric(values, list(zip(bounds, accumulate(histogram.counts), strict=True)), histogram.total)
+            bounds = map(floatToGoString, (*histogram.bounds, inf))
+            metric.add_metric(values, list(zip(bounds, accumulate(histogram.counts), strict=True)), histogram.total)
     return metric

@@ -40,29 +40,22 @@ class Histogram:
         self.counts[low] += 1
         self.total += value
 
-    def add(self, other: Histogram) -> None:
-        """Add the counts of *other*, which has the same bounds."""
-        self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
-        self.total += other.total
-
 
 @final
 class KindHistograms:
-    """The histograms of one class of operations in one purgatory.
+    """The histograms of one class of operations, in the purgatories of one name.
 
     Args: forward: if given, called with the outcome, the wait and the lateness instead of counting them here.
     """
 
-    __slots__ = ("forward", "kind", "lateness", "waits")
+    __slots__ = ("forward", "lateness", "waits")
 
     def __init__(
         self,
-        kind: str,
         wait_bounds: list[float],
         lateness_bounds: list[float],
         forward: Callable[[Outcome, float, float | None], object] | None,
     ) -> None:
-        self.kind = kind
         self.waits = [Histogram(wait_bounds) for _ in OUTCOMES]
         self.lateness = Histogram(lateness_bounds)
         self.forward = forward
@@ -72,7 +65,7 @@ class KindHistograms:
 class HistogramObserver(Observer):
     """Counts the operations that end in open purgatories.
 
-    Args: new_histograms: called when the first operation of a class ends in a purgatory; makes their KindHistograms.
+    Args: new_histograms: called when the first operation of a class ends in a purgatory; returns the KindHistograms.
     """
 
     def __init__(self, new_histograms: Callable[[Any, type], KindHistograms]) -> None:
@@ -89,7 +82,7 @@ class HistogramObserver(Observer):
         self._open[purgatory] = {}
 
     def _end_kinds(self, purgatory: Any) -> None:
-        """Drop the counts of *purgatory*, and count no more of it."""
+        """Count no more of *purgatory*."""
         self._open.pop(purgatory, None)
         self._purgatory = self._kind = self._last = None
 

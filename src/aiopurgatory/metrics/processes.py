@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import Context
 from functools import partial
-from typing import Final, cast
-from weakref import WeakKeyDictionary
+from typing import Any, Final, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client import Histogram as PrometheusHistogram
@@ -23,9 +22,8 @@ from .families import (
     LATENESS_SECONDS,
     WAIT,
     WAIT_SECONDS,
+    Changes,
     Family,
-    Subject,
-    added_up,
     families_of,
 )
 from .histograms import OUTCOMES
@@ -41,9 +39,8 @@ class SharedMetrics:
         self._instruments = {family: _instrument(family, registry) for family in FAMILIES}
         self._waits = PrometheusHistogram(*WAIT, buckets=WAIT_SECONDS, registry=registry)
         self._lateness = PrometheusHistogram(*LATENESS, buckets=LATENESS_SECONDS, registry=registry)
-        #: The last value of each metric. Those of closed subjects stay: their counters go on when they open again.
-        self._published: WeakKeyDictionary[Subject, dict[tuple[Family, tuple[str, ...]], float]] = WeakKeyDictionary()
-        self._timers: dict[Subject, asyncio.TimerHandle] = {}
+        self._changes = Changes()
+        self._timers: dict[Any, asyncio.TimerHandle] = {}
 
     def forward(self, purgatory: str, kind: str) -> Callable[[Outcome, float, float | None], object]:
         """Return the function that counts the operations of class *kind*."""
@@ -57,50 +54,38 @@ class SharedMetrics:
 
         return observe
 
-    def opened(self, subject: Subject) -> None:
+    def opened(self, subject: Any) -> None:
         """Publish the values of *subject* now, and then regularly."""
         if subject in self._timers:
             self._timers.pop(subject).cancel()
-        self._published.setdefault(subject, {})
         self._publish(subject)
 
-    def closed(self, subject: Subject) -> None:
+    def closed(self, subject: Any) -> None:
         """Publish the last counts, and set the gauges back to 0: a shared one cannot be removed."""
         if subject not in self._timers:
             return
         self._timers.pop(subject).cancel()
         self._move(subject)
-        published = self._published[subject]
-        for family, labels in list(published):
-            if family.gauge:
-                value = published.pop((family, labels))
-                if family.greatest:
-                    cast(Gauge, self._instruments[family].labels(*labels)).set(0)
-                else:
-                    self._instruments[family].labels(*labels).inc(-value)
+        for family, labels, value in self._changes.forget_gauges(subject):
+            if family.greatest:
+                cast(Gauge, self._instruments[family].labels(*labels)).set(0)
+            else:
+                self._instruments[family].labels(*labels).inc(-value)
 
-    def _publish(self, subject: Subject) -> None:
+    def _publish(self, subject: Any) -> None:
         loop = asyncio.get_running_loop()
         # In an empty context: a request may open the subject, which lives longer.
         self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject, context=Context())
         self._move(subject)  # it may raise, as when the disk is full
 
-    def _move(self, subject: Subject) -> None:
+    def _move(self, subject: Any) -> None:
         """Move each instrument by the change since the last time."""
-        published = self._published[subject]
-        statistics = subject.statistics()
-        for family in families_of(subject):
-            instrument = self._instruments[family]
-            for labels, value in added_up(family, [statistics]).items():
-                before = published.get((family, labels), 0)
-                published[family, labels] = value
-                if family.greatest:
-                    of_name = (each.get((family, labels), 0) for each in self._published.values())
-                    cast(Gauge, instrument.labels(*labels)).set(max(of_name))
-                elif family.gauge or value >= before:
-                    instrument.labels(*labels).inc(value - before)
-                else:  # a bus that was started again counts from 0
-                    instrument.labels(*labels).inc(value)
+        for family, labels, change in self._changes.look(subject, families_of(subject)):
+            instrument = self._instruments[family].labels(*labels)
+            if family.greatest:
+                cast(Gauge, instrument).set(self._changes.greatest(family, labels))
+            else:
+                instrument.inc(change)
 
 
 def _instrument(family: Family, registry: CollectorRegistry) -> Counter | Gauge:

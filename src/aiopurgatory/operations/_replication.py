@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Generator, Hashable, Iterable, Mapping
 from typing import Any, Final, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_int, require_items
-from ..core.kit import expire_only_try, is_pending
+from ..core.kit import AwaitableOperation, expire_only_try, is_pending
 from ..errors import DeadlineError, PurgatoryError
+from ..operation import wait
 from ..purgatory import Purgatory
-from ._all import NO_ANSWER, BaseAll
-from ._thresholds import (
-    BaseThresholds,
+from .thresholds import (
+    Thresholds,
     as_int,
     enter,
     error_at,
@@ -48,7 +48,7 @@ class BaseReplicas:
         min_in_sync: SupportsIndex = 1,
         start: SupportsIndex = 0,
     ) -> None:
-        self._waits: Final = BaseThresholds(purgatory, key, start=start)
+        self._waits: Final = Thresholds(purgatory, key, start=start)
         require_int("min_in_sync", min_in_sync, 1)
         self._min_in_sync: Final = as_int("min_in_sync", min_in_sync)
         require_items("replicas", replicas, "name")
@@ -189,41 +189,43 @@ def recount(replicas: BaseReplicas) -> int:
 
 
 @final
-class DelayedProduce(BaseAll):
+class DelayedProduce(AwaitableOperation):
     """Waits until a request's appends are acked; see produce(). Its result: the error of each partition, or None.
 
     At the deadline, the partitions without an answer get a DeadlineError each. A timeout of 0 means one try.
     """
 
-    __slots__ = ("_entered",)
+    __slots__ = ("_answers", "_entered", "_needs")
 
     def __init__(self, required: Mapping[Hashable, object], timeout: Any) -> None:
+        super().__init__(timeout)
         if not required:
             raise ValueError("required must name at least one partition, got none")
-        answers: dict[Hashable, Any] = {}
-        needs: dict[Hashable, Any] = {}
+        self._answers: Final[dict[Hashable, Exception | None]] = {}
+        #: Of the partitions without an answer: the thresholds, and the offset to reach.
+        self._needs: Final[dict[Hashable, tuple[Thresholds, int]]] = {}
         for key, need in required.items():
-            answers[key] = need if isinstance(need, Exception) else None
+            self._answers[key] = need if isinstance(need, Exception) else None
             if not isinstance(need, Exception):
-                needs[key] = checked_need(key, need)
-        super().__init__(answers, needs, timeout)
-        self._entered: list[tuple[BaseThresholds, int]] = []
+                self._needs[key] = checked_need(key, need)
+        self._entered: list[tuple[Thresholds, int]] = []
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return wait(self)
 
     def try_complete(self) -> bool:
-        return super().try_complete() or (is_pending(self) and expire_only_try(self))
+        for key, (thresholds, offset) in list(self._needs.items()):
+            error = error_at(thresholds, offset)
+            if error is not None or thresholds._value >= offset:
+                self._answers[key] = error
+                del self._needs[key]
+        return expire_only_try(self) if self._needs else self.force_complete()
 
     def on_complete(self) -> dict[Hashable, Exception | None]:
         self._leave()
-        for key in self._conditions:
-            offset = self._conditions[key][1]
+        for key, (_, offset) in self._needs.items():
             self._answers[key] = DeadlineError(f"{described(key)} was not acked up to {offset} after {self.timeout} s")
         return self._answers
-
-    def _answer_to(self, condition: Any) -> Any:
-        need: tuple[BaseThresholds, int] = condition
-        thresholds, offset = need
-        error = error_at(thresholds, offset)
-        return error if error is not None or thresholds._value >= offset else NO_ANSWER
 
     def on_cancel(self) -> None:
         self._leave()
@@ -233,26 +235,28 @@ class DelayedProduce(BaseAll):
 
     def watch_in(self, purgatory: Purgatory) -> DelayedProduce:
         """Watch it, or complete it if there is nothing to wait for. Returns: itself."""
-        for key, need in self._conditions.items():
-            if need[0].purgatory is not purgatory:
-                raise ValueError(f"required must wait in {purgatory!r}, got {described(key)} in {need[0].purgatory!r}")
-        if not self._conditions:
+        for key, (thresholds, _) in self._needs.items():
+            if thresholds.purgatory is not purgatory:
+                raise ValueError(
+                    f"required must wait in {purgatory!r}, got {described(key)} in {thresholds.purgatory!r}"
+                )
+        if not self._needs:
             self.force_complete()
             return self
-        purgatory.watch(self, [key_of(need[0], need[1]) for need in self._conditions.values()])
+        purgatory.watch(self, [key_of(thresholds, offset) for thresholds, offset in self._needs.values()])
         if is_pending(self):
-            self._entered = list(self._conditions.values())  # without those that the tries of watch() have answered
-            for need in self._entered:
-                enter(need[0], need[1])
+            self._entered = list(self._needs.values())  # without those that the tries of watch() have answered
+            for thresholds, offset in self._entered:
+                enter(thresholds, offset)
         return self
 
     def _leave(self) -> None:
         entered, self._entered = self._entered, []
-        for need in entered:
-            leave(need[0], need[1])
+        for thresholds, offset in entered:
+            leave(thresholds, offset)
 
 
-def checked_need(partition: object, need: object) -> tuple[BaseThresholds, int]:
+def checked_need(partition: object, need: object) -> tuple[Thresholds, int]:
     """Check the *need* of *partition*. Returns: its thresholds, and the offset to reach."""
     if not isinstance(need, tuple) or len(need) != 2:
         raise TypeError(
@@ -261,6 +265,6 @@ def checked_need(partition: object, need: object) -> tuple[BaseThresholds, int]:
     thresholds, offset = need
     if isinstance(thresholds, BaseReplicas):
         thresholds = thresholds._waits
-    if not isinstance(thresholds, BaseThresholds):
+    if not isinstance(thresholds, Thresholds):
         raise TypeError(f"required[{described(partition)}] must be Replicas or Thresholds, got {described(thresholds)}")
     return thresholds, as_int("offset", offset)

@@ -6,18 +6,19 @@ from collections.abc import Hashable
 from contextlib import suppress
 from contextvars import Context
 from math import inf
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..arguments import Items, described, require_int, require_items, require_methods, require_seconds
 from ..core.kit import Outcome, core_of
 from ..errors import PurgatoryClosedError
+from ..operation import DelayedOperation
 from ..purgatory import Purgatory
-from .joins import DelayedJoin, Generation, Group, GroupFullError, InitialDelayedJoin, JoinError, MemberJoin, Members
+from .members import Generation, GroupFullError, JoinError, Members
 
 M = TypeVar("M", bound=Hashable)
 
 
-class JoinBarrier(Group[M]):
+class JoinBarrier(Generic[M]):
     """A group of members that wait for each other, again and again.
 
         async with Purgatory("rebalance") as purgatory:
@@ -65,6 +66,7 @@ class JoinBarrier(Group[M]):
         "_initial_delay",
         "_key",
         "_max_members",
+        "_members",
         "_purgatory",
         "_rebalance_timeout",
     )
@@ -86,7 +88,7 @@ class JoinBarrier(Group[M]):
             require_int("max_members", max_members, 1)
         require_items("expected", expected, "member")
         hash(key)
-        super().__init__(Members(expected))
+        self._members: Members[M, MemberJoin[M]] = Members(expected)
         self._purgatory = purgatory
         self._key = key
         self._initial_delay = initial_delay
@@ -281,10 +283,12 @@ class JoinBarrier(Group[M]):
         barrier.add_done_callback(self._pass_on_failure, context=Context())  # not that of the first join
 
     def _replace(self, barrier: DelayedJoin, successor: DelayedJoin) -> None:
+        """Watch *successor*, unless *barrier* is not the group's any more."""
         if self._barrier is barrier:
             self._close(successor)
 
     def _open(self, barrier: DelayedJoin | None) -> None:
+        """Begin a generation of the members that have joined, unless *barrier* is not the group's any more."""
         if barrier is not None and self._barrier is not barrier:
             return
         # atomic: no await
@@ -295,12 +299,14 @@ class JoinBarrier(Group[M]):
             join.pass_on(self._generation)
 
     def _give_up(self, barrier: DelayedJoin) -> None:
+        """Cancel every join, unless *barrier* is not the group's any more."""
         if self._barrier is barrier:
             self._barrier = None
             for join in self._members.joins():
                 join.cancel()
 
     def _undelivered(self, member: M, generation: Generation[M]) -> None:
+        """Remove *member*: its task was cancelled before it received *generation*."""
         # The others must not rely on it.
         if self._generation.number == generation.number and not self._members.has_joined(member):
             self.leave(member)
@@ -319,3 +325,79 @@ class JoinBarrier(Group[M]):
             self._members.withdraw(join.member, join)
         for join in joins:
             join.fail(exc)
+
+
+class DelayedJoin(DelayedOperation[None]):
+    """The closed barrier: opens when every expected member has joined, or at the deadline."""
+
+    __slots__ = ("_group",)
+
+    def __init__(self, group: JoinBarrier[Any], timeout: float | None) -> None:
+        super().__init__(timeout)
+        self._group = group
+
+    def try_complete(self) -> bool:
+        return not self._group._members.missing and self.force_complete()
+
+    def on_complete(self) -> None:
+        self._group._open(self)
+
+    def on_cancel(self) -> None:
+        self._group._give_up(self)
+
+
+class InitialDelayedJoin(DelayedJoin):
+    """The barrier of an empty group: a delay, repeated if a member joined during it or is missing."""
+
+    __slots__ = ("_delay", "_remaining", "_seen")
+
+    def __init__(self, group: JoinBarrier[Any], delay: float, remaining: float) -> None:
+        super().__init__(group, min(delay, remaining))
+        self._delay = delay
+        self._remaining = remaining - min(delay, remaining)
+        self._seen = group._members.joined()
+
+    def try_complete(self) -> bool:
+        return False
+
+    def on_complete(self) -> None:
+        # In one step, so that no join can come between this barrier and the next.
+        members = self._group._members
+        if self._remaining > 0 and (members.missing or not self._seen.issuperset(members)):
+            self._group._replace(self, InitialDelayedJoin(self._group, self._delay, self._remaining))
+        else:
+            super().on_complete()
+
+
+class MemberJoin(DelayedOperation[Generation[M]]):
+    """One member at the barrier. It has no deadline: the barrier has one."""
+
+    __slots__ = ("_generation", "_group", "member")
+
+    def __init__(self, group: JoinBarrier[M], member: M) -> None:
+        super().__init__(None)
+        self._group = group
+        self._generation: Generation[M] | None = None
+        self.member = member
+
+    def pass_on(self, generation: Generation[M]) -> None:
+        self._generation = generation
+        self.force_complete()
+
+    def try_complete(self) -> bool:
+        return False
+
+    def on_complete(self) -> Generation[M]:
+        if self._generation is None:  # by expire_all(), before the barrier
+            self._group._open(None)
+        assert self._generation is not None
+        return self._generation
+
+    def on_cancel(self) -> None:
+        self._group._members.withdraw(self.member, self)
+
+    def on_failure(self, exc: BaseException) -> None:
+        self._group._members.withdraw(self.member, self)
+
+    def on_undelivered(self, result: Generation[M]) -> None:
+        self._group._undelivered(self.member, result)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Mapping
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Generic, Protocol, TypeVar
 
 from ..arguments import described, require_int
 from ..errors import PurgatoryError
-from ..following import Following
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 
@@ -235,45 +234,6 @@ class Feed(Generic[K, T]):
             raise answer
         finally:
             del answer  # an exception keeps this frame
-
-    @overload
-    def follow(self, offset: int, *, idle: None = None) -> Following[T]: ...
-
-    @overload
-    def follow(self, offset: int, *, idle: float) -> Following[T | None]: ...
-
-    def follow(self, offset: int, *, idle: float | None = None) -> Following[Any]:
-        """Iterate over new data from *offset* on, with a single operation for all of it.
-
-            async for data in orders.follow(0):
-                print(data)
-
-        Each time, it reads all that can be read, and goes on behind it. Data that come while the loop's body runs are
-        read together. So the sizes and the offsets of the source must count the same: bytes, or items.
-
-        Args:
-            offset: the first offset to read.
-            idle: seconds. After each such time without anything new, it yields None. None (default): never.
-
-        Returns: an asynchronous iterator, for one task at a time. See Purgatory.follow(), also for how it ends.
-
-        Raises:
-            SourceError: while iterating: raised by the source, as when *offset* has been truncated.
-            TypeError: *offset* is not an int, or *idle* not a number.
-            ValueError: *idle* is not > 0.
-            Exception: while iterating: raised by the source or by watch() of the purgatory.
-        """
-        require_int("offset", offset)
-        source = self._source
-
-        async def read(since: int | None) -> tuple[int, T] | None:
-            assert since is not None
-            size = source.readable(since)
-            return (since + size, source.read(since, size)) if size > 0 else None
-
-        if idle is None:
-            return self._purgatory.follow((self._key,), read, offset)
-        return self._purgatory.follow((self._key,), read, offset, idle=idle)
 
     def check_and_complete(self) -> int:
         """Complete the fetches that now have enough to read. Call this when the source has more to read, or less.

@@ -83,7 +83,7 @@ class Replicas(BaseReplicas, Generic[R]):
             TypeError: *offset* is not an int.
             Exception: the argument of fail(), or raised by watch() of the purgatory.
         """
-        return await self._waits.watch(offset, timeout=timeout)
+        return await self._waits.reached(offset, timeout=timeout)
 
 
 async def produce(

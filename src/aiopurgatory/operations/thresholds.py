@@ -1,17 +1,84 @@
-"""Waits for an offset: an advance touches only the waits it satisfies."""
+"""Waits for an offset: an advance touches only the waits it satisfies. Compiled."""
 
 from __future__ import annotations
 
-from ._thresholds import BaseThresholds
+from collections import deque
+from collections.abc import Generator, Hashable
+from heapq import heappop, heappush
+from typing import Any, Final, SupportsFloat, SupportsIndex, cast, final
+
+from ..arguments import described, require_error, require_int, require_methods
+from ..core.kit import AwaitableOperation, Failure, core_of, expire_only_try, is_pending
+from ..errors import DeadlineError
+from ..operation import wait
+from ..purgatory import Purgatory
+
+#: Offsets without waits are swept when they outnumber the offsets with waits by more than this.
+SWEEP_SLACK: Final = 32
 
 
-class Thresholds(BaseThresholds):
+@final
+class OffsetQueue:
+    """Counts the waits by offset. Call add() when a wait begins, and discard() when it ends without pop()."""
+
+    __slots__ = ("_ascending", "_strays", "waiting")
+
+    def __init__(self) -> None:
+        #: The number of waits, by offset.
+        self.waiting: Final[dict[int, int]] = {}
+        # The same offsets, and some without waits. Most arrive in ascending order; the others go into a heap, where
+        # each costs several times as much.
+        self._ascending: Final[deque[int]] = deque()
+        self._strays: Final[list[int]] = []
+
+    def add(self, offset: int) -> None:
+        """Count one more wait for *offset*. Cost: O(1) if it is the highest, else O(log offsets)."""
+        waiting, ascending = self.waiting, self._ascending
+        if offset in waiting:
+            waiting[offset] += 1
+            return
+        waiting[offset] = 1
+        if not ascending or offset > ascending[-1]:
+            ascending.append(offset)
+        else:
+            heappush(self._strays, offset)
+
+    def discard(self, offset: int) -> None:
+        """Count one wait less for *offset*, which was not popped."""
+        waiting, ascending, strays = self.waiting, self._ascending, self._strays
+        count = waiting[offset]
+        if count > 1:
+            waiting[offset] = count - 1
+            return
+        del waiting[offset]
+        if len(ascending) + len(strays) > 2 * len(waiting) + SWEEP_SLACK:
+            strays.clear()
+            ascending.clear()
+            ascending.extend(sorted(waiting))
+
+    def may_pop(self, value: int) -> bool:
+        """Return False if nothing waits for *value* or a lower offset."""
+        ascending, strays = self._ascending, self._strays
+        return (bool(ascending) and ascending[0] <= value) or (bool(strays) and strays[0] <= value)
+
+    def pop(self, value: int) -> int | None:
+        """Remove and return the lowest offset up to *value* that has waits; None if there is none."""
+        ascending, strays, waiting = self._ascending, self._strays, self.waiting
+        while self.may_pop(value):
+            is_stray = bool(strays) and (not ascending or strays[0] < ascending[0])
+            offset = heappop(strays) if is_stray else ascending.popleft()
+            if waiting.pop(offset, 0):
+                return offset
+        return None
+
+
+@final
+class Thresholds:
     """A value that only grows, and the operations that wait for it to reach their offset.
 
         async with Purgatory("raft") as purgatory:
             committed = Thresholds(purgatory, "log")
-            wait = asyncio.create_task(committed.reached(2, timeout=30.0))
-            await asyncio.sleep(0)
+            wait = committed.reached(2, timeout=30.0)
             assert committed.advance(1) == 0  # nothing is tried
             assert committed.advance(5) == 1
             assert await wait == 5
@@ -30,19 +97,217 @@ class Thresholds(BaseThresholds):
     Source: Kafka raft ThresholdPurgatory; differs: it knows its value, so a wait for a reached offset ends at once.
     """
 
-    # Interpreted because of this method: a compiled coroutine crashes if something odd is thrown into it.
-    __slots__ = ()
+    __slots__ = ("_failure", "_key", "_obstacle", "_purgatory", "_queue", "_value")
 
-    async def reached(self, offset: int, *, timeout: float | None) -> int:
-        """Wait until the value has reached *offset*.
+    def __init__(self, purgatory: Purgatory, key: Hashable, *, start: SupportsIndex = 0) -> None:
+        require_methods("purgatory", purgatory, ("watch",), "Purgatory")
+        hash(key)
+        self._purgatory: Final = purgatory
+        self._key: Final = key
+        self._value = as_int("start", start)
+        # _failure ends every wait, for good. _obstacle, while set, ends every wait for an offset above the value.
+        self._failure: Failure | None = None
+        self._obstacle: Failure | None = None
+        self._queue: Final = OffsetQueue()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {described(self._key)} value={self.value} waiting={len(self)}>"
+
+    def __len__(self) -> int:
+        purgatory = self._purgatory
+        return sum([len(purgatory.waiting(key_of(self, offset))) for offset in self._queue.waiting])
+
+    @property
+    def purgatory(self) -> Purgatory:
+        """The purgatory that holds the operations."""
+        return self._purgatory
+
+    @property
+    def key(self) -> Hashable:
+        """The name for messages, which is also part of the watch keys."""
+        return self._key
+
+    @property
+    def value(self) -> int:
+        """The value now."""
+        return self._value
+
+    def error_for(self, offset: SupportsIndex) -> Exception | None:
+        """Return the error that a wait for *offset* would raise now, DeadlineError aside; None if there is none."""
+        return error_at(self, as_int("offset", offset))
+
+    def reached(self, offset: SupportsIndex, *, timeout: SupportsFloat | None) -> ThresholdWait:
+        """Wait until the value has reached *offset*: await the operation that this returns. It waits already.
 
         Args: timeout: seconds, or None for no deadline. 0 or less: do not wait.
 
-        Returns: the value.
+        Returns: an operation. Its result is the value.
 
         Raises:
-            DeadlineError: the value was still below *offset* at the deadline.
             TypeError: *offset* is not an int.
-            Exception: the argument of fail(), or raised by watch() of the purgatory.
+            Exception: raised by watch() of the purgatory. By the await: DeadlineError, if the value was still below
+                *offset* at the deadline; or the argument of fail().
         """
-        return await self.watch(offset, timeout=timeout)
+        op = ThresholdWait(self, as_int("offset", offset), timeout)
+        self._purgatory.watch(op, (key_of(self, op.offset),))
+        op.enter()
+        return op
+
+    def advance(self, value: SupportsIndex) -> int:
+        """Raise the value to *value* (no effect if lower) and complete the waits it satisfies, lowest offset first.
+
+        All of them end in this call. If they may be very many, advance in several steps, with an
+        ``await asyncio.sleep(0)`` after each. Called from a hook during a check, it completes them when that check
+        finishes, and returns 0 (I7).
+
+        Returns: how many operations ended.
+        Raises: TypeError: *value* is not an int. RuntimeError: called from another thread, while a wait is reached.
+        Cost: O(log offsets) and one check for each reached offset that has waits.
+        """
+        return raise_value(self, as_int("value", value))
+
+    def fail(self, exc: Exception) -> int:
+        """Fail every wait, now and later, with *exc*, for instance when leadership is lost. The first call counts.
+
+        Returns: how many operations ended; 0 if called from a hook during a check, as advance().
+
+        Raises:
+            TypeError: *exc* is not an instance of Exception, or is a StopIteration.
+            RuntimeError: called from another thread, while something waits.
+        """
+        require_error(exc)
+        refuse_other_thread(self)
+        if self._failure is None:
+            self._failure = self._obstacle = Failure(exc)
+        return check_every_offset(self)
+
+
+@final
+class ThresholdWait(AwaitableOperation):
+    """One wait for one offset; see Thresholds.reached(). A timeout of 0 means one try."""
+
+    __slots__ = ("_entered", "_thresholds", "offset")
+
+    def __init__(self, thresholds: Thresholds, offset: int, timeout: Any) -> None:
+        super().__init__(timeout)
+        self.offset: Final = offset
+        self._thresholds: Final = thresholds
+        self._entered = False
+
+    def __await__(self) -> Generator[Any, None, int]:
+        """Wait for the value. Raises: DeadlineError at the deadline; otherwise as DelayedOperation."""
+        return wait(self)
+
+    def enter(self) -> None:
+        """Register it with the thresholds, so that advance() completes it, if it is still pending."""
+        if is_pending(self):
+            enter(self._thresholds, self.offset)
+            self._entered = True
+
+    def try_complete(self) -> bool:
+        if self._thresholds._obstacle is not None:
+            error = error_at(self._thresholds, self.offset)
+            if error is not None:
+                return self.fail(error)
+        if self._thresholds._value >= self.offset:
+            return self.force_complete()
+        return expire_only_try(self)
+
+    def on_complete(self) -> int:
+        self._leave()
+        return self._thresholds._value
+
+    def on_expiration(self) -> None:
+        raise DeadlineError(
+            f"{described(self._thresholds._key)} had not reached offset {self.offset} after {self.timeout} s"
+        )
+
+    def on_cancel(self) -> None:
+        self._leave()
+
+    def on_failure(self, exc: BaseException) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._entered:
+            self._entered = False
+            leave(self._thresholds, self.offset)
+
+
+def key_of(thresholds: Thresholds, offset: int) -> tuple[str, Hashable, int]:
+    """The watch key of *offset*."""
+    return "offset", thresholds._key, offset
+
+
+def enter(thresholds: Thresholds, offset: int) -> None:
+    """Count an operation that was parked under *offset*, which is above the value."""
+    thresholds._queue.add(offset)
+
+
+def leave(thresholds: Thresholds, offset: int) -> None:
+    """Uncount an operation that has ended. (A reached offset was already popped as a whole.)"""
+    if offset > thresholds._value:
+        thresholds._queue.discard(offset)
+
+
+def error_at(thresholds: Thresholds, offset: int) -> Exception | None:
+    failure = thresholds._failure
+    if failure is None and offset > thresholds._value:
+        failure = thresholds._obstacle
+    if failure is None:
+        return None
+    # It is raised for many waits, which would each lengthen its traceback: start from the original one.
+    error = failure.exc.with_traceback(failure.traceback)
+    assert isinstance(error, Exception)
+    return error
+
+
+def set_obstacle(thresholds: Thresholds, exc: Exception | None) -> int:
+    """Until the next call, fail every wait for an offset above the value with *exc*. Returns: how many ended."""
+    thresholds._obstacle = None if exc is None else Failure(exc)
+    return 0 if exc is None else check_every_offset(thresholds)
+
+
+def refuse_other_thread(thresholds: Thresholds) -> None:
+    """Raises: RuntimeError: something waits, and the caller is in another thread than its loop (I15)."""
+    if thresholds._queue.waiting:
+        core_of(thresholds._purgatory).loop.check_thread()
+
+
+def raise_value(thresholds: Thresholds, value: int) -> int:
+    """Raise the value, and complete the waits it satisfies. Returns: how many ended."""
+    queue = thresholds._queue
+    if queue.may_pop(value):
+        refuse_other_thread(thresholds)  # before anything is changed
+    if value > thresholds._value:
+        thresholds._value = value
+    ended = 0
+    try:
+        while (offset := queue.pop(thresholds._value)) is not None:
+            ended += thresholds._purgatory.check_and_complete(key_of(thresholds, offset))
+    except BaseException:  # a hook raised: the rest is checked soon
+        while (offset := queue.pop(thresholds._value)) is not None:
+            thresholds._purgatory.notify(key_of(thresholds, offset))
+        raise
+    return ended
+
+
+def check_every_offset(thresholds: Thresholds) -> int:
+    """Check every offset that has waits, lowest first. Returns: how many operations ended."""
+    keys = [key_of(thresholds, offset) for offset in sorted(thresholds._queue.waiting)]
+    ended = 0
+    try:
+        for key in keys:
+            ended += thresholds._purgatory.check_and_complete(key)
+    except BaseException:
+        for key in keys:
+            thresholds._purgatory.notify(key)
+        raise
+    return ended
+
+
+def as_int(parameter: str, value: object) -> int:
+    """Return *value*, the argument for *parameter*. Raises: TypeError: it is not an int."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        require_int(parameter, value)
+    return cast(int, value)

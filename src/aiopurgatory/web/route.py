@@ -53,8 +53,6 @@ def path_parameter(scope: Scope) -> Any:
 class Endpoint(ABC):
     """The base of LongPollRoute and EventRoute. Args: as for these."""
 
-    _wait: Ask[float | str | None] | None = None
-
     def __init__(
         self,
         served: Answering[Any] | EventLog,
@@ -71,15 +69,12 @@ class Endpoint(ABC):
         self._content: Final = _content_of(served, policy)
         if not isinstance(served, LongPolling):
             since = since or _after_in_query
-        require_functions(resource=resource, since=since, keys=keys, client=client, group=group, until=until)
         require_items("methods", methods, "method")
         self._methods: tuple[str, ...] = (*methods, "HEAD") if "GET" in methods else tuple(methods)
-        self._resource: Final = resource
-        self._since: Final = since
-        self._keys: Final = keys
-        self._client: Final = client
-        self._group: Final = group
-        self._until: Final = until
+        #: Those of the fields of a request. The first one may be a login.
+        self._functions: Final = given(
+            resource=resource, since=since, keys=keys, client=client, group=group, until=until
+        )
         self._warned_of_method = False
 
     async def _request(self, scope: Scope, receive: Receive) -> PollRequest[Any] | Answer:
@@ -94,31 +89,26 @@ class Endpoint(ABC):
                 if body is None:
                     return desk.unanswered(is_deserted=True)
                 request.body = body
-            return await self._understood(request, receive)
+            return PollRequest(receive=receive, **await self._read(request, self._in_headers(request)))
         except ValueError as exc:  # of int(), or of json.loads()
             return desk.refuse(RequestError(f"the request cannot be read: {exc}"))
         except REFUSALS as exc:
             return desk.refuse(exc)
 
     @abstractmethod
-    async def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
-        """Return what *scope* asks for: read by the functions, and in the headers."""
+    def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
+        """Return the fields of a request that are in the headers of *scope*, or fixed."""
 
-    async def _read(
-        self, scope: RequestScope, receive: Receive, last_event_id: str | None = None, **fields: Any
-    ) -> PollRequest[Any]:
-        """Return what the functions read in *scope*, one after the other, and the rest as it is."""
-        return PollRequest(
-            await ask(self._resource, scope),  # the first one: it may be a login
-            wait=await ask(self._wait, scope),
-            since=last_event_id or _version(await ask(self._since, scope)),
-            keys=await ask(self._keys, scope),
-            client=None if scope["method"] == "HEAD" else await ask(self._client, scope),  # it replaces no other
-            group=await ask(self._group, scope),
-            receive=receive,
-            until=await ask(self._until, scope),
-            **fields,
-        )
+    async def _read(self, scope: RequestScope, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return *fields*, and those that the functions read in *scope*, one after the other."""
+        if scope["method"] == "HEAD":
+            fields["client"] = None  # it replaces no other
+        for name, function in self._functions.items():
+            if name not in fields:
+                found = function(scope)
+                fields[name] = await found if isinstance(found, CoroutineType) else found
+        _require_version(fields.get("since"))
+        return fields
 
     def _refuse_method(self, scope: Scope) -> Answer:
         """Answer a method that is not served. The first one is logged: it may belong to another route."""
@@ -207,10 +197,9 @@ class LongPollRoute(Endpoint):
             group=group,
             methods=methods,
         )
-        require_functions(wait=wait)
         if respond is not None:
             require_plain_function("respond", respond)
-        self._wait = wait or _wait_in_query
+        self._functions.update(given(wait=wait or _wait_in_query))
         self._respond: Final = respond
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -229,26 +218,20 @@ class LongPollRoute(Endpoint):
             answer = self._content.desk.refuse(PurgatoryClosedError("the server stops"))
         await send_answer(answer, send)
 
-    async def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
-        return await self._read(
-            scope,
-            receive,
-            prefer=joined(header(scope, b"prefer")),
-            if_none_match=joined(header(scope, b"if-none-match")),
-            respond=self._respond,
-        )
+    def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
+        return {
+            "prefer": joined(header(scope, b"prefer")),
+            "if_none_match": joined(header(scope, b"if-none-match")),
+            "respond": self._respond,
+        }
 
 
-def require_functions(**functions: Callable[..., object] | None) -> None:
-    for name, function in functions.items():
-        if function is not None:
-            require_function(name, function)
-
-
-async def ask(function: Ask[Any] | None, scope: RequestScope) -> Any:
-    """Return what *function* returns, awaited if it is an ``async def``; None: there is no function."""
-    found = None if function is None else function(scope)
-    return await found if isinstance(found, CoroutineType) else found
+def given(**functions: Ask[Any] | None) -> dict[str, Ask[Any]]:
+    """Return the *functions* that are not None. Raises: TypeError: one is no function."""
+    found = {name: function for name, function in functions.items() if function is not None}
+    for name, function in found.items():
+        require_function(name, function)
+    return found
 
 
 def header(scope: Scope, name: bytes) -> list[bytes]:
@@ -291,10 +274,9 @@ def _after_in_query(scope: Scope) -> str | None:
     return _in_query(scope, b"after", MAX_FIELD) or None
 
 
-def _version(since: str | None) -> str | None:
+def _require_version(since: object) -> None:
     if since is not None and not isinstance(since, str):
         raise TypeError(f"since must return a str or None, got {since!r}")
-    return since
 
 
 def joined(lines: list[bytes]) -> str | None:

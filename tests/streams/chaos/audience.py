@@ -105,6 +105,10 @@ class Audience:
                 task.result()
         return len(hanging)
 
+    def heard(self, topic: str) -> set[tuple[str, ...]]:
+        """Return the different lists of events that the clients of *topic* have."""
+        return {tuple(client.got) for client in self.clients if client.topic == topic}
+
     def lost(self, events: int) -> int:
         """Return how many of the *events* of each topic did not reach the clients that were not told ``gone``."""
         return sum(events - len(set(client.got)) for client in self.clients if not client.before)

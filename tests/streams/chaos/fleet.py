@@ -9,19 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ..conftest import until
+
 ROOT = Path(__file__).parents[3]
-
-
-async def until(condition: Callable[[], object], within: float = 30.0) -> None:
-    """Raises: TimeoutError: *condition* did not hold in time."""
-    async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 it is another process that changes it
-            await asyncio.sleep(0.02)
 
 
 class Fleet:
@@ -89,7 +83,7 @@ class Fleet:
 
     async def until_acked(self, topic: str, events: int) -> None:
         """Wait until so many events of *topic* were acknowledged."""
-        await until(lambda: len(self.acked(topic)) >= events)
+        await until(lambda: len(self.acked(topic)) >= events, 30.0)
 
     def __enter__(self) -> Self:
         return self

@@ -26,19 +26,14 @@ from starlette.routing import Route
 from aiopurgatory.streams import EventLog, writes
 from aiopurgatory.web import EventRoute, Policy
 
+from ..conftest import log_at
+
 POLICY = Policy(heartbeat=0.5, stall=2.0, retry_after=(0, 0))
 
 
 def log_on(url: str, **options: Any) -> EventLog:
     """The log on the server at *url*. It notices a gap within 2.25 s."""
-    options = {"heartbeat": 0.5, "timeout": 1.5} | options
-    if url.startswith("redis"):
-        from aiopurgatory.streams.redis import RedisLog
-
-        return RedisLog(url, **options)
-    from aiopurgatory.streams.postgres import PostgresLog
-
-    return PostgresLog(url, **options)
+    return log_at(url, **{"heartbeat": 0.5, "timeout": 1.5} | options)
 
 
 def worker(url: str, options: dict[str, Any]) -> Starlette:

@@ -11,8 +11,9 @@ import pytest
 from private_proxy import Proxy
 from private_servers import DurableRedis, Postgres, Redis, Server
 
+from ..conftest import make_tables, until
 from .audience import Audience
-from .fleet import Fleet, until
+from .fleet import Fleet
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 
@@ -22,25 +23,14 @@ RATE = 20.0
 EACH = 25
 
 
-async def prepared(server: Server) -> Server:
-    if isinstance(server, Postgres):
-        import asyncpg
-
-        from aiopurgatory.streams.postgres import tables_sql
-
-        connection = await asyncpg.connect(server.url())
-        await connection.execute(tables_sql())
-        await connection.close()
-    return server
-
-
 @asynccontextmanager
 async def show(
     kind: type[Server], *, role: str = "worker", each: int = EACH, restless: float | None = None, **log: float
 ) -> AsyncIterator[tuple[Server, Fleet, Audience]]:
     """A server, three workers, a producer of four runs, and their audience."""
     with kind() as server:
-        await prepared(server)
+        if kind is Postgres:
+            await make_tables(server.url())
         with Fleet(server.url(), role=role, log=log) as fleet:
             await fleet.until_up()
             audience = Audience(fleet.ports, TOPICS, each, restless)
@@ -63,21 +53,14 @@ async def test_listeners_that_reconnect_at_random_get_all(kind: type[Server]) ->
         assert_whole(audience, await audience.over(30))
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @each_kind
-async def test_worker_killed_its_listeners_go_on_elsewhere(kind: type[Server]) -> None:
+async def test_worker_that_ends_hands_its_listeners_over(kind: type[Server], number: signal.Signals) -> None:
     async with show(kind) as (_, fleet, audience):
         await fleet.until_acked(TOPICS[0], 40)
-        fleet.workers[0].kill()
+        fleet.workers[0].send_signal(number)
         assert_whole(audience, await audience.over(30))
-
-
-@each_kind
-async def test_worker_told_to_stop_hands_its_listeners_over(kind: type[Server]) -> None:
-    async with show(kind) as (_, fleet, audience):
-        await fleet.until_acked(TOPICS[0], 40)
-        fleet.workers[0].terminate()
-        assert_whole(audience, await audience.over(30))
-        assert fleet.workers[0].wait(5) in (0, -signal.SIGTERM)
+        assert fleet.workers[0].wait(5) in (0, -number)
 
 
 @each_kind
@@ -101,30 +84,24 @@ async def test_producer_killed_its_runs_are_abandoned(kind: type[Server]) -> Non
         assert await audience.over(30) == 0
         assert audience.reasons() == {"abandoned": len(audience.clients)}
         for topic in TOPICS:
-            got = {tuple(client.got) for client in audience.clients if client.topic == topic}
-            assert len(got) == 1
-            (events,) = got
+            (events,) = audience.heard(topic)  # the same for all
             assert events == tuple(map(str, range(len(events))))
             assert acked[topic] <= len(events) <= acked[topic] + 1  # one was not acknowledged any more
 
 
+@pytest.mark.parametrize("fault", ["killed and restarted", "stopped for three seconds"])
 @each_kind
-async def test_server_killed_and_restarted_loses_nothing(kind: type[Server]) -> None:
+async def test_server_in_trouble_loses_nothing(kind: type[Server], fault: str) -> None:
     async with show(kind) as (server, fleet, audience):
         await fleet.until_acked(TOPICS[0], 40)
-        server.kill()
-        await asyncio.sleep(1)
-        server.start()
-        assert_whole(audience, await audience.over(40))
-
-
-@each_kind
-async def test_server_stopped_for_three_seconds_loses_nothing(kind: type[Server]) -> None:
-    async with show(kind) as (server, fleet, audience):
-        await fleet.until_acked(TOPICS[0], 40)
-        server.signal(signal.SIGSTOP)
-        await asyncio.sleep(3)
-        server.signal(signal.SIGCONT)
+        if fault == "killed and restarted":
+            server.kill()
+            await asyncio.sleep(1)
+            server.start()
+        else:
+            server.signal(signal.SIGSTOP)
+            await asyncio.sleep(3)
+            server.signal(signal.SIGCONT)
         assert_whole(audience, await audience.over(40))
 
 
@@ -151,15 +128,11 @@ async def failed_over(without: str | None = None) -> Audience:
                 return audience
 
 
-def kept_in(audience: Audience, topic: str) -> set[tuple[str, ...]]:
-    return {tuple(client.got) for client in audience.clients if client.topic == topic}
-
-
 async def test_failover_loses_events_and_says_so() -> None:
     audience = await failed_over()
     assert (audience.doubled(), audience.reordered()) == (0, 0)
     for topic in TOPICS:
-        (kept,) = kept_in(audience, topic)  # the same for all
+        (kept,) = audience.heard(topic)
         lost = EVENTS - len(kept)
         assert lost > 0
         print(f"{topic}: {lost} lost")
@@ -207,9 +180,7 @@ async def test_listener_behind_what_is_kept_is_told_gone(kind: type[Server]) -> 
         await until(lambda: bool(client.got))
         await late.over(0.01)  # it leaves,
         await fleet.until_acked(TOPICS[0], 100)
-        back = asyncio.create_task(client.run())  # and comes back, too late
-        async with asyncio.timeout(30):
-            await back
+        await asyncio.wait_for(client.run(), 30)  # and comes back, too late
         assert client.before[0]
         assert client.got == [str(number) for number in range(EVENTS - len(client.got), EVENTS)]
         assert client.reason == "done"
