@@ -313,6 +313,7 @@ async def test_poll_that_waits_is_one_operation_even_if_its_topic_was_not_read_y
     async with MemoryLog(observers=[ends]) as log:
         query = "" if is_late else f"after={await log.append('n', 'a')}"
         poll = Client(LongPollRoute(log), query=query)
+        await until(lambda: log.purgatory.num_delayed == 1)
         await asyncio.sleep(0.05)  # by now, the topic was read, and had nothing new
         await log.append("n", "b")
         assert [event["data"] for event in await poll.polled()] == ["b"]
