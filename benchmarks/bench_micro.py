@@ -2,6 +2,24 @@
 
 Each operation is watched and completed by a check before the next one. Nobody awaits it, and 100,000 others are
 pending. For comparison: asyncio's call_later() and cancel() in a loop without other timers.
+
+Kafka's own classes are compared by hand, because they are not ours to copy:
+
+1. From Kafka's sources, take the classes of ``org.apache.kafka.server.purgatory`` in server-common, those of
+   ``org.apache.kafka.server.util.timer``, ShutdownableThread, and what these import. Replace KafkaMetricsGroup by a
+   class whose methods do nothing. Compile with javac 17 and slf4j-api; without a backend, slf4j drops all messages.
+2. Write a driver with the loops of watch_and_complete(), check_nobody() and bench_timers.cancel_in_timer(), in blocks
+   of 1,000. A key is a record of one string. Keys and lists of keys are made beforehand. tryComplete() returns ``ready
+   && forceComplete()``, and *ready* is a static field. onComplete() counts. At the end, compare that count, the sum of
+   what checkAndComplete() returned, and numDelayed() with what they have to be.
+3. Without a reaper, call checkAndComplete() for the other keys of a block after it, outside the measured time. With the
+   reaper, a thread of Kafka drops these entries.
+4. Take the CPU time of the thread (ThreadMXBean), and that of the process, which has the collector and the reaper, too.
+   Use a process for each loop, Kafka's options for a broker (G1 and 20 ms, with a heap of 2 GB), and a warm-up of 10 s
+   of CPU time. Run both sides in turn.
+
+Does the driver decide the result? Repeat with three classes of operations in turn, with keys that are equal and not the
+same, and with a volatile *ready*.
 """
 
 from __future__ import annotations
@@ -32,6 +50,15 @@ class Plain(DelayedOperation[None]):
         return ready and self.force_complete()
 
 
+class Constructed(Plain):
+    """The same with a constructor of its own."""
+
+    __slots__ = ()
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(timeout)
+
+
 @cache
 def new_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
@@ -52,9 +79,9 @@ def waiting_purgatory(others: int) -> Purgatory:
     return purgatory
 
 
-def watch_and_complete(loops: int, keys_each: int, others: int) -> float:
+def watch_and_complete(loops: int, keys_each: int, others: int, kind: type[Plain] = Plain) -> float:
     purgatory = waiting_purgatory(others)
-    watched = [tuple(f"{i} {k}" for k in range(keys_each)) for i in range(BLOCK)]
+    watched = keys_of_block(keys_each)
 
     async def run() -> float:
         global ready
@@ -62,13 +89,37 @@ def watch_and_complete(loops: int, keys_each: int, others: int) -> float:
         begin = process_time()
         for _ in range(loops):
             for keys in watched:
-                watch(Plain(30.0), keys)
+                watch(kind(30.0), keys)
                 ready = True
                 check(keys[0])
                 ready = False
         return process_time() - begin
 
     return new_loop().run_until_complete(run())
+
+
+def watch_with_timeout(loops: int, keys_each: int, others: int) -> float:
+    """The same, but watch() is given the timeout."""
+    purgatory = waiting_purgatory(others)
+    watched = keys_of_block(keys_each)
+
+    async def run() -> float:
+        global ready
+        watch, check = purgatory.watch, purgatory.check_and_complete
+        begin = process_time()
+        for _ in range(loops):
+            for keys in watched:
+                watch(Plain(), keys, timeout=30.0)
+                ready = True
+                check(keys[0])
+                ready = False
+        return process_time() - begin
+
+    return new_loop().run_until_complete(run())
+
+
+def keys_of_block(keys_each: int) -> list[tuple[str, ...]]:
+    return [tuple(f"{i} {k}" for k in range(keys_each)) for i in range(BLOCK)]
 
 
 def check_nobody(loops: int, others: int) -> float:
@@ -112,6 +163,9 @@ def main() -> None:
     for keys_each in (1, 3, 10):
         name = f"watch + complete, {keys_each} key{'s' * (keys_each > 1)}"
         bench(name, "ours", watch_and_complete, keys_each, others)
+        if keys_each < 10:
+            bench(f"{name}, own constructor", "ours", watch_and_complete, keys_each, others, Constructed)
+            bench(f"{name}, timeout to watch()", "ours", watch_with_timeout, keys_each, others)
     bench("check, nobody waits", "ours", check_nobody, others)
 
 

@@ -123,18 +123,9 @@ def clock(manual_clock: ManualClock) -> ManualClock:
     return manual_clock
 
 
-HEADLESS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1280,1000",
-]
+HEADLESS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-sync", "--no-first-run"]
+HEADLESS += ["--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update"]
+HEADLESS += ["--window-size=1280,1000"]
 
 
 @pytest.fixture(scope="module")

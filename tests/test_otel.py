@@ -27,7 +27,6 @@ from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory
 from aiopurgatory.operations import Thresholds
 from aiopurgatory.otel import Spans
 from aiopurgatory.testing import ManualClock, until_pending
-from aiopurgatory.web import LongPolling
 
 
 def test_spans_of_a_tracer_in_place_of_its_provider_name_the_argument() -> None:
@@ -153,25 +152,6 @@ async def test_every_kind_of_wait_has_its_parent(traced: Traced, clock: ManualCl
     assert ("lateness_seconds" in found) == (end is Outcome.EXPIRED)
 
 
-async def test_wait_completed_by_a_read_has_its_parent(traced: Traced) -> None:
-    handlers, rows = Handlers(traced.tracer), list[int]()
-
-    async def read() -> list[int]:
-        await asyncio.sleep(0)
-        return rows
-
-    work = traced.purgatory.wait_for(read, ["key"], timeout=5.0)
-    task = asyncio.create_task(handlers.handle("GET /", work))
-    await until_pending(traced.purgatory, 1)
-    for _ in range(10):
-        await asyncio.sleep(0)
-    rows.append(1)
-    traced.purgatory.check_and_complete("key")
-    await task
-    span = traced.the_wait()
-    assert (parent_of(span), attributes_of(span)["outcome"]) == (handlers.ids["GET /"], "completed")
-
-
 async def test_missed_trigger_is_an_attribute(traced: Traced, clock: ManualClock) -> None:
     op = Wait(5.0)
     task = asyncio.create_task(Handlers(traced.tracer).handle("GET /", traced.purgatory.watch(op, ["key"])))
@@ -265,29 +245,6 @@ async def test_sampler_decides(clock: ManualClock) -> None:
         await clock.advance(2.0)
         await task
     assert (traced.waits, seen) == ([], ["GET /", "wait polls"])
-
-
-class Counter:
-    """A Source."""
-
-    value = 0
-
-    def version(self, resource: str) -> str:
-        return str(self.value)
-
-    def read(self, resource: str, since: str | None, version: str) -> bytes:
-        return version.encode()
-
-
-async def test_long_poll_has_the_parent_of_its_request(traced: Traced) -> None:
-    handlers, polling = Handlers(traced.tracer), LongPolling(traced.purgatory, source := Counter())
-    poll = polling.answer("a", {"prefer": "wait=60", "if-none-match": '"0"'})
-    task = asyncio.create_task(handlers.handle("GET /a", poll))
-    await until_pending(traced.purgatory, 1)
-    source.value = 1
-    polling.notify("a")
-    await task
-    assert parent_of(traced.the_wait()) == handlers.ids["GET /a"]
 
 
 async def test_context_is_freed_with_the_wait(clock: ManualClock) -> None:

@@ -170,21 +170,22 @@ def test_form_of_sizing_computes_with_the_figures_of_its_program() -> None:
         assert f"* {figure}" in form
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+#: Files that name targets of the Makefile.
+NAMING = [*PAGES, *sorted((ROOT / ".github").rglob("*.yml")), *sorted(ROOT.glob(".github/*.md"))]
+NAMING += [ROOT / ".pre-commit-config.yaml"]
+
+
+@pytest.mark.parametrize("page", NAMING, ids=name)
 def test_page_names_make_targets_that_exist(page: Path) -> None:
     patterns = re.findall(r"^([a-z%-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    for target in re.findall(r"(?:`|\$ )make ([a-z][a-z-]+)", page.read_text("utf-8")):
+    for target in re.findall(r"(?:`|\$ |run: |entry: |&& |sudo )make ([a-z][a-z-]+)", page.read_text("utf-8")):
         assert any(fnmatch(target, each.replace("%", "*")) for each in patterns), f"{page.name} names make {target}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_page_names_files_that_exist(page: Path) -> None:
-    found = re.findall(r"(?:`|\bpython )((?:examples|benchmarks|tests|src)/[\w./-]+)", page.read_text("utf-8"))
-    for path in found:
-        assert (ROOT / path).exists(), f"{page.name} names {path}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_page_links_lead_to_files_that_exist(page: Path) -> None:
-    for path in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text("utf-8")):
-        assert (page.parent / path).exists(), f"{page.name} links to {path}"
+    text = page.read_text("utf-8")
+    named = re.findall(r"(?:`|\bpython )((?:examples|benchmarks|tests|src)/[\w./-]+)", text)
+    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    for path in [*(ROOT / each for each in named), *(page.parent / each for each in linked)]:
+        assert path.exists(), f"{page.name} names {path}"

@@ -69,18 +69,6 @@ def test_run_failed_command_shows_its_output(wheels: ModuleType) -> None:
         wheels.run("sh", "-c", "echo no such thing; false")
 
 
-NAMING = [*WORKFLOWS, ROOT / ".github/CONTRIBUTING.md", ROOT / ".pre-commit-config.yaml"]
-
-
-@pytest.mark.parametrize("path", NAMING, ids=lambda path: path.name)
-def test_every_make_target_named_exists(path: Path) -> None:
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = re.findall(r"(?:`|: |&& |sudo )make ([a-z][a-z-]+)", path.read_text("utf-8"))
-    assert targets or path.name == "release.yml"  # that one calls another
-    for target in targets:
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{path.name} names make {target}"
-
-
 def test_every_python_is_tested_and_built(wheels: ModuleType) -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     project, settings = pyproject["project"], pyproject["tool"]["cibuildwheel"]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from .parts import KINDS, Kind
+from .parts import KINDS, Kind, Table
 
 
 @pytest.fixture(params=list(KINDS.values()), ids=list(KINDS))
@@ -24,3 +24,8 @@ async def reports() -> AsyncIterator[list[BaseException]]:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
     yield found
     assert found == []
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()

@@ -1,4 +1,4 @@
-"""Helpers: an operation, and an asyncio.Future for the same tests."""
+"""Helpers of the tests of the asyncio face: an operation, an asyncio.Future for the same tests, a table, a clock."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.testing import ManualClock
 
 
 class Boom(Exception):  # noqa: N818
@@ -70,3 +71,92 @@ async def turns(count: int) -> None:
     """Run *count* iterations of the event loop."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+class Table:
+    """A remote table: a read takes the value at its beginning, and returns it or raises it when the test lets it."""
+
+    def __init__(self) -> None:
+        self.row: Any = None
+        self.reads = 0
+        self.reading = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    def look(self) -> Any:
+        """Read at once."""
+        self.reads += 1
+        if isinstance(self.row, Exception):
+            raise self.row
+        return self.row
+
+    async def read(self) -> Any:
+        self.reads += 1
+        self.reading += 1
+        seen = self.row
+        try:
+            await self.gate.wait()
+            await asyncio.sleep(0)
+        finally:
+            self.reading -= 1
+        if isinstance(seen, Exception):
+            raise seen
+        return seen
+
+
+class CountingClock:
+    """A manual clock that keeps count of the handles that are armed.
+
+    Args: early: seconds by which it fires too early where it can, as the timers of event loops do.
+    """
+
+    def __init__(self, start: float = 0.0, early: float = 0.0) -> None:
+        self.manual = ManualClock(start)
+        self.early = early
+        self.armed: list[float] = []
+        self.cancelled = 0
+
+    def time(self) -> float:
+        return self.manual.time()
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> CountedHandle:
+        self.armed.append(when)
+        fires_at = when - self.early
+        handle = self.manual.call_at(fires_at if fires_at > self.time() else when, callback)
+        return CountedHandle(self, handle.cancel)
+
+    def handles(self, fired: int) -> int:
+        """How many handles are armed now, when *fired* have fired."""
+        return len(self.armed) - self.cancelled - fired
+
+
+class CountedHandle:
+    def __init__(self, clock: CountingClock, cancel: Callable[[], object]) -> None:
+        self.clock = clock
+        self.cancel_handle = cancel
+
+    def cancel(self) -> None:
+        self.clock.cancelled += 1
+        self.cancel_handle()
+
+
+async def begun(purgatory: Purgatory, condition: Any, *keys: str, **options: Any) -> asyncio.Task[Any]:
+    """A wait_for(), for 5 s if *options* do not say otherwise. Its first read has ended, if it may."""
+    task = asyncio.create_task(purgatory.wait_for(condition, keys or ["key"], **{"timeout": 5.0} | options))
+    await turns(10)
+    return task
+
+
+def clock_tasks() -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks() if "clock" in task.get_name()]
+
+
+class FailingClock(ManualClock):
+    """Its time cannot be read while it is *broken*."""
+
+    broken = True
+
+    def time(self) -> float:
+        if self.broken:
+            raise OSError("no time")
+        return super().time()

@@ -11,7 +11,7 @@ import pytest
 from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .test_wait_for_async import Table, settle
+from .parts import Table, begun, turns
 
 
 class Ends(Observer):
@@ -24,13 +24,13 @@ class Ends(Observer):
         self.all.append((outcome, lateness, waited))
 
 
-@pytest.fixture
-def table() -> Table:
-    return Table()
-
-
-def start(purgatory: Purgatory, table: Table, *keys: str, timeout: float | None = 5.0) -> asyncio.Task[Any]:
-    return asyncio.create_task(purgatory.wait_for(table.read, keys or ("key",), timeout=timeout))
+async def in_last_read(purgatory: Purgatory, table: Table, clock: ManualClock) -> asyncio.Task[Any]:
+    """A wait whose deadline has come, and whose last read is under way."""
+    waiting = await begun(purgatory, table.read)
+    table.gate.clear()
+    await clock.advance(5.0)
+    await turns(10)
+    return waiting
 
 
 def outcomes(purgatory: Purgatory) -> dict[str, int]:
@@ -58,7 +58,7 @@ def reads(purgatory: Purgatory) -> tuple[int, int]:
 async def test_news_found_by_the_last_read_is_a_missed_trigger(
     purgatory: Purgatory, table: Table, clock: ManualClock
 ) -> None:
-    waiting = start(purgatory, table)
+    waiting = await begun(purgatory, table.read)
     await clock.advance(4.9)
     table.row = "row"
     await clock.advance(0.1)
@@ -66,30 +66,11 @@ async def test_news_found_by_the_last_read_is_a_missed_trigger(
     assert outcomes(purgatory) == {"completed": 1, "missed_triggers": 1}
 
 
-async def test_last_read_without_news_expires(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
-    waiting = start(purgatory, table)
-    await clock.advance(5.0)
-    await settle()
-    with pytest.raises(TimeoutError):
-        await waiting
-    assert outcomes(purgatory) == {"expired": 1}
-
-
-async def test_check_in_time_is_no_missed_trigger(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
-    waiting = start(purgatory, table)
-    await clock.advance(4.9)
-    table.row = "row"
-    purgatory.check_and_complete("key")
-    assert await waiting == "row"
-    assert outcomes(purgatory) == {"completed": 1}
-
-
 async def test_news_of_a_read_that_a_check_began_are_not_missed(
     purgatory: Purgatory, table: Table, clock: ManualClock
 ) -> None:
     """The deadline comes during that read."""
-    waiting = start(purgatory, table)
-    await settle()
+    waiting = await begun(purgatory, table.read)
     table.row = "row"
     table.gate.clear()
     purgatory.check_and_complete("key")
@@ -106,15 +87,14 @@ async def test_check_during_a_read_is_no_missed_trigger(
 ) -> None:
     """In the read before the last, or in the last."""
     table.gate.clear()
-    waiting = start(purgatory, table)
-    await settle()
+    waiting = await begun(purgatory, table.read)
     if is_late:
         table.gate.set()
-        await settle()
+        await turns(10)
         table.gate.clear()
         table.row = "row"
         await clock.advance(5.0)
-        await settle()
+        await turns(10)
     else:
         table.row = "row"
     check(purgatory, "key")
@@ -126,8 +106,7 @@ async def test_check_during_a_read_is_no_missed_trigger(
 
 async def test_expire_all_is_no_missed_trigger(purgatory: Purgatory, table: Table) -> None:
     """No check was due: the time of the operation had not come. Its last read follows, as at the deadline."""
-    waiting = start(purgatory, table)
-    await settle()
+    waiting = await begun(purgatory, table.read)
     table.row = "row"
     assert purgatory.expire_all() == 0
     assert await waiting == "row"
@@ -137,11 +116,7 @@ async def test_expire_all_is_no_missed_trigger(purgatory: Purgatory, table: Tabl
 async def test_expire_all_during_the_last_read_changes_nothing(
     purgatory: Purgatory, table: Table, clock: ManualClock
 ) -> None:
-    waiting = start(purgatory, table)
-    await settle()
-    table.gate.clear()
-    await clock.advance(5.0)
-    await settle()
+    waiting = await in_last_read(purgatory, table, clock)
     assert purgatory.expire_all() == 0
     check_invariants(purgatory)
     table.gate.set()
@@ -154,14 +129,10 @@ async def test_expire_all_during_the_last_read_changes_nothing(
 async def test_reschedule_during_the_last_read_goes_on(
     purgatory: Purgatory, table: Table, clock: ManualClock, more: float | None
 ) -> None:
-    waiting = start(purgatory, table)
-    await settle()
-    table.gate.clear()
-    await clock.advance(5.0)
-    await settle()
+    waiting = await in_last_read(purgatory, table, clock)
     assert purgatory.reschedule(purgatory.waiting("key")[0], more)
     table.gate.set()
-    await settle()
+    await turns(10)
     check_invariants(purgatory)
     assert (waiting.done(), purgatory.num_delayed) == (False, 1)
     table.row = "row"
@@ -178,19 +149,15 @@ async def test_new_deadline_in_the_last_read_has_its_own(
     purgatory: Purgatory, table: Table, clock: ManualClock, found: bool
 ) -> None:
     """I10: one read begins at the new deadline or later."""
-    waiting = start(purgatory, table)
-    await settle()
-    table.gate.clear()
-    await clock.advance(5.0)
-    await settle()
+    waiting = await in_last_read(purgatory, table, clock)
     purgatory.reschedule(purgatory.waiting("key")[0], 1.0)
     if found:
         table.row = "row"
     await clock.advance(1.0)
-    await settle()
+    await turns(10)
     assert (waiting.done(), table.reads) == (False, 2)
     table.gate.set()
-    await settle()
+    await turns(10)
     check_invariants(purgatory)
     assert (waiting.done(), table.reads) == (True, 3)
     assert outcomes(purgatory) == ({"completed": 1, "missed_triggers": 1} if found else {"expired": 1})
@@ -201,11 +168,7 @@ async def test_new_deadline_in_the_last_read_has_its_own(
 async def test_end_during_the_last_read_cancels_it(
     purgatory: Purgatory, table: Table, clock: ManualClock, end: str
 ) -> None:
-    waiting = start(purgatory, table)
-    await settle()
-    table.gate.clear()
-    await clock.advance(5.0)
-    await settle()
+    waiting = await in_last_read(purgatory, table, clock)
     check_invariants(purgatory)
     assert (table.reading, purgatory.num_delayed) == (1, 1)
     if end == "close":
@@ -214,27 +177,17 @@ async def test_end_during_the_last_read_cancels_it(
         waiting.cancel()
     else:
         purgatory.fail_for_key("key", ConnectionError("not leader"))
-    await settle()
+    await turns(10)
     assert (waiting.done(), table.reading, purgatory.num_delayed) == (True, 0, 0)
     assert outcomes(purgatory) == ({"cancelled": 1} if end == "cancel" else {"failed": 1})
     assert waiting.cancelled() or waiting.exception() is not None
-
-
-async def test_read_that_raises_fails_the_wait(purgatory: Purgatory) -> None:
-    async def read() -> bool:
-        raise LookupError("no such table")
-
-    with pytest.raises(LookupError):
-        await purgatory.wait_for(read, ["key"], timeout=5.0)
-    assert outcomes(purgatory) == {"failed": 1}
 
 
 async def test_last_read_counts_as_wait_and_not_as_lateness(clock: ManualClock, table: Table) -> None:
     """The time that a database takes is no lateness of the purgatory's."""
     ends = Ends()
     async with Purgatory(clock=clock, observers=[ends]) as purgatory:
-        waiting = start(purgatory, table)
-        await settle()
+        waiting = await begun(purgatory, table.read)
         table.gate.clear()
         await clock.advance(7.0)
         table.gate.set()
@@ -243,29 +196,15 @@ async def test_last_read_counts_as_wait_and_not_as_lateness(clock: ManualClock, 
     assert ends.all == [(Outcome.EXPIRED, 0.0, 7.0)]
 
 
-async def test_debug_missed_trigger_names_the_key(
-    clock: ManualClock, table: Table, caplog: pytest.LogCaptureFixture
-) -> None:
-    asyncio.get_running_loop().set_debug(True)
-    async with Purgatory(clock=clock) as purgatory:
-        waiting = start(purgatory, table)
-        await settle()
-        table.row = "row"
-        await clock.advance(5.0)
-        await waiting
-    assert "check_and_complete('key')" in caplog.text
-
-
 # checks and the reads that they lead to
 
 
 async def test_check_that_wakes_a_wait_has_an_effect_at_once(purgatory: Purgatory, table: Table) -> None:
-    waiting = start(purgatory, table)
-    await settle()
+    waiting = await begun(purgatory, table.read)
     for count in (1, 2, 3):
         purgatory.check_and_complete("key")
         assert checks(purgatory) == (count, 0)
-        await settle()
+        await turns(10)
         assert reads(purgatory) == (count, count)
     table.row = "row"
     purgatory.check_and_complete("key")
@@ -275,8 +214,7 @@ async def test_check_that_wakes_a_wait_has_an_effect_at_once(purgatory: Purgator
 
 async def test_read_without_a_check_does_not_count(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
     """Neither the first, nor the last, at the deadline."""
-    waiting = start(purgatory, table)
-    await settle()
+    waiting = await begun(purgatory, table.read)
     table.row = "row"
     await clock.advance(5.0)
     assert (await waiting, table.reads, reads(purgatory)) == ("row", 2, (0, 0))
@@ -288,84 +226,16 @@ async def test_check_of_ten_waits_is_one_check_and_ten_reads(
     purgatory: Purgatory, found: int, check: Callable[[Purgatory, str], object]
 ) -> None:
     tables = [Table() for _ in range(10)]
-    waits = [start(purgatory, table) for table in tables]
-    await settle()
+    waits = [await begun(purgatory, table.read) for table in tables]
     for table in tables[:found]:
         table.row = "row"
     check(purgatory, "key")
-    await settle()
-    await settle()
+    await turns(10)
+    await turns(10)
     assert sum(wait.done() for wait in waits) == found
     assert (checks(purgatory), reads(purgatory)) == ((1, 0), (10, 10 - found))
     for wait in waits:
         wait.cancel()
-
-
-async def test_check_in_slices_is_one_check(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
-        waits = [start(purgatory, Table()) for _ in range(10)]
-        acting = purgatory.watch(Acts(), ["other"])
-        await settle()
-        purgatory.notify("key")
-        for _ in range(5):
-            await asyncio.sleep(0)
-        purgatory.check_and_complete("other")  # between two slices
-        assert checks(purgatory) == (1, 1)
-        for _ in range(5):
-            await settle()
-        assert (checks(purgatory), reads(purgatory)) == ((2, 1), (10, 10))
-        acting.cancel()
-        for wait in waits:
-            wait.cancel()
-
-
-@pytest.mark.parametrize("found", [True, False])
-async def test_checks_during_a_read_call_for_one_more(purgatory: Purgatory, table: Table, found: bool) -> None:
-    table.gate.clear()
-    waiting = start(purgatory, table, "key", "other")
-    await settle()
-    if found:
-        table.row = "row"
-    for _ in range(50):
-        purgatory.check_and_complete("key")
-        purgatory.check_and_complete("other")
-    table.gate.set()
-    await settle()
-    assert (table.reads, checks(purgatory), reads(purgatory)) == (2, (100, 0), (1, 0 if found else 1))
-    waiting.cancel()
-
-
-@pytest.mark.parametrize("end", ["cancel", "close"])
-async def test_read_cut_off_found_nothing(purgatory: Purgatory, table: Table, end: str) -> None:
-    waiting = start(purgatory, table)
-    await settle()
-    table.gate.clear()
-    purgatory.check_and_complete("key")
-    await settle()
-    assert reads(purgatory) == (0, 0)
-    if end == "cancel":
-        waiting.cancel()
-    else:
-        purgatory.close()
-    await asyncio.gather(waiting, return_exceptions=True)
-    assert reads(purgatory) == (1, 1)
-
-
-async def test_read_that_fails_found_nothing(purgatory: Purgatory, table: Table) -> None:
-    found: list[Exception] = []
-
-    async def read() -> bool:
-        if found:
-            raise found[0]
-        return False
-
-    waiting = asyncio.create_task(purgatory.wait_for(read, ["key"], timeout=5.0))
-    await settle()
-    found.append(LookupError("no such table"))
-    purgatory.check_and_complete("key")
-    with pytest.raises(LookupError):
-        await waiting
-    assert reads(purgatory) == (1, 1)
 
 
 class Acts(DelayedOperation[None]):
@@ -380,61 +250,6 @@ class Acts(DelayedOperation[None]):
         return False
 
 
-def raise_cancelled() -> None:
-    raise asyncio.CancelledError
-
-
-async def test_check_cut_off_is_made_and_counted_later(purgatory: Purgatory, table: Table) -> None:
-    waiting = start(purgatory, table, "key", "other")
-    acting = purgatory.watch(Acts(), ["other"])
-    await settle()
-    acting.act = raise_cancelled
-    with pytest.raises(asyncio.CancelledError):
-        purgatory.check_and_complete("other")
-    with pytest.raises(asyncio.CancelledError):
-        acting.result()
-    assert checks(purgatory) == (0, 0)
-    await settle()
-    assert checks(purgatory) == (1, 0)
-    waiting.cancel()
-
-
-@pytest.mark.parametrize("is_soon", [False, True])
-@pytest.mark.parametrize("is_shared", [False, True])
-async def test_check_that_closes_the_purgatory_counts(
-    purgatory: Purgatory, table: Table, is_soon: bool, is_shared: bool
-) -> None:
-    waiting = start(purgatory, table, "key", "other")
-    acting = purgatory.watch(Acts(), ["key"])
-    await settle()
-    acting.act = purgatory.close
-    if is_shared:
-        purgatory.check_and_complete("other")
-    if is_soon:
-        purgatory.notify("key")
-    else:
-        purgatory.check_and_complete("key")
-    await asyncio.gather(waiting, return_exceptions=True)
-    assert acting.exception() is not None
-    assert checks(purgatory)[0] == 1 + is_shared
-
-
-async def test_close_in_a_check_between_slices_counts_both(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
-        waits = [start(purgatory, Table()) for _ in range(10)]
-        acting = purgatory.watch(Acts(), ["other"])
-        await settle()
-        acting.act = purgatory.close
-        purgatory.notify("key")
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert checks(purgatory) == (0, 0)
-        purgatory.check_and_complete("other")
-        await asyncio.gather(*waits, return_exceptions=True)
-        assert acting.exception() is not None
-        assert checks(purgatory) == (2, 0)  # one of them woke a wait, and one ended *acting*
-
-
 @pytest.mark.parametrize("checked", [True, False])
 async def test_wait_due_before_a_check_of_all_is_not_missed(
     purgatory: Purgatory, clock: ManualClock, checked: bool
@@ -443,35 +258,9 @@ async def test_wait_due_before_a_check_of_all_is_not_missed(
     found: list[int] = []
     acting = purgatory.watch(Acts(5.0), ["other"])
     waiting = asyncio.create_task(purgatory.wait_for(lambda: found, ["key"], timeout=5.0))
-    await settle()
+    await turns(10)
     acting.act = purgatory.notify_all if checked else int
     found.append(1)
     await clock.advance(5.0)
     await waiting
     assert outcomes(purgatory) == {"completed": 1, "expired": 1} | ({} if checked else {"missed_triggers": 1})
-
-
-async def test_wait_begun_in_a_check_does_not_count_for_it(purgatory: Purgatory, table: Table) -> None:
-    """Its first read would come without that check, too."""
-    waits: list[asyncio.Task[Any]] = []
-    eager: Any = getattr(asyncio, "eager_task_factory", None)  # from Python 3.12 on
-
-    def begin() -> bool:
-        waits.append(start(purgatory, table))
-        return False
-
-    def factory(loop: asyncio.AbstractEventLoop, coro: Any, *, eager_start: bool = True, **options: Any) -> Any:
-        return eager(loop, coro, **options)  # uvloop passes eager_start, which Python 3.13.0 does not know
-
-    # It is watched before the check is through.
-    asyncio.get_running_loop().set_task_factory(factory if eager is not None else None)
-    other = asyncio.create_task(purgatory.wait_for(begin, ["key"], timeout=5.0))
-    await settle()
-    for wait in waits:
-        wait.cancel()
-    await settle()
-    purgatory.check_and_complete("key")
-    await settle()
-    assert (checks(purgatory), reads(purgatory)) == ((1, 1), (0, 0))
-    for wait in (*waits, other):
-        wait.cancel()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any
-from weakref import ref
 
 import pytest
 
 from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import check_invariants
 
-from .helpers import CountingClock, Waiting
+from .parts import CountingClock, Op
 
 DAY = 86400.0
 
@@ -34,7 +32,7 @@ async def counted(counting: CountingClock) -> AsyncIterator[Purgatory]:
 
 
 async def test_clock_with_nothing_pending_arms_nothing(counted: Purgatory, counting: CountingClock) -> None:
-    counted.watch(Waiting(None), ["key"])
+    counted.watch(Op(None), ["key"])
     for _ in range(10):
         counted.check_and_complete("key")
         counted.notify("key")
@@ -44,14 +42,14 @@ async def test_clock_with_nothing_pending_arms_nothing(counted: Purgatory, count
 
 async def test_clock_arms_one_handle_for_the_earliest(counted: Purgatory, counting: CountingClock) -> None:
     for timeout in (5.0, 7.0, 5.0, 60.0, 3600.0):
-        counted.watch(Waiting(timeout), ["key"])
+        counted.watch(Op(timeout), ["key"])
     assert (len(counting.armed), counting.cancelled) == (1, 0)
     assert counting.armed[0] <= 5.0
 
 
 @pytest.mark.parametrize("how", ["watch", "reschedule"])
 async def test_clock_rearms_for_an_earlier_deadline(counted: Purgatory, counting: CountingClock, how: str) -> None:
-    late, op = counted.watch(Waiting(3600.0), ["key"]), Waiting(0.005)
+    late, op = counted.watch(Op(3600.0), ["key"]), Op(0.005)
     if how == "watch":
         counted.watch(op, ["key"])
     else:
@@ -64,14 +62,14 @@ async def test_clock_rearms_for_an_earlier_deadline(counted: Purgatory, counting
 
 
 async def test_clock_rearms_never_for_later_deadlines(counted: Purgatory, counting: CountingClock) -> None:
-    ops = [counted.watch(Waiting(1.0 + number * 0.1), ["key"]) for number in range(1000)]
+    ops = [counted.watch(Op(1.0 + number * 0.1), ["key"]) for number in range(1000)]
     counted.notify("key")  # wakes the clock task, which goes back to sleep
     await counting.manual.settle()
     assert len(counting.armed) == 1
     ops[0].cancel()
     ops[1].force_complete()
     assert counted.reschedule(ops[2], 500.0)
-    ops.append(counted.watch(Waiting(2.0), ["key"]))
+    ops.append(counted.watch(Op(2.0), ["key"]))
     counted.notify("key")
     await counting.manual.settle()
     check_invariants(counted)
@@ -80,45 +78,17 @@ async def test_clock_rearms_never_for_later_deadlines(counted: Purgatory, counti
     assert [op.outcome for op in ops[3:6]] == [Outcome.EXPIRED, Outcome.EXPIRED, None]
 
 
-async def test_clock_rearms_once_for_each_earlier_deadline(counted: Purgatory, counting: CountingClock) -> None:
-    for timeout in (50.0, 10.0, 20.0, 5.0, 5.0, 7.0, 1.0):
-        counted.watch(Waiting(timeout), ["key"])
-        check_invariants(counted)
-    assert len(counting.armed) <= 4
-    assert counting.armed == sorted(counting.armed, reverse=True)
-
-
-async def test_clock_keeps_its_handle_for_ends_of_the_earliest(counted: Purgatory, counting: CountingClock) -> None:
-    """The earliest operation ends a thousand times. The handle for the first of them serves all."""
-    for _ in range(1000):
-        op = counted.watch(Waiting(30.0), ["key"])
-        op.ready = True
-        assert counted.check_and_complete("key") == 1
-    assert len(counting.armed) == 1
-
-
 async def test_clock_wakes_once_for_an_emptied_bucket(counted: Purgatory, counting: CountingClock) -> None:
-    counted.watch(Waiting(1.0), ["key"]).cancel()
+    counted.watch(Op(1.0), ["key"]).cancel()
     check_invariants(counted)
     await counting.manual.advance(DAY)
     assert counted.statistics().wakeups <= 1
     assert (len(counting.armed), counting.handles(fired=counted.statistics().wakeups)) == (1, 0)
 
 
-async def test_clock_keeps_its_sleep_when_the_earliest_ends(counted: Purgatory, counting: CountingClock) -> None:
-    first, second = counted.watch(Waiting(1.0), ["key"]), counted.watch(Waiting(30.0), ["key"])
-    first.cancel()
-    check_invariants(counted)
-    await counting.manual.advance(29.999)
-    assert second.outcome is None
-    await counting.manual.advance(0.001)
-    assert second.expired
-    assert counting.handles(fired=counted.statistics().wakeups) == 0
-
-
 async def test_clock_100k_cycles_cost_no_wakeups(counted: Purgatory, counting: CountingClock) -> None:
     for _ in range(100_000):
-        op = counted.watch(Waiting(30.0), ["key"])
+        op = counted.watch(Op(30.0), ["key"])
         op.ready = True
         counted.check_and_complete("key")
     await counting.manual.advance(3600.0)
@@ -128,16 +98,16 @@ async def test_clock_100k_cycles_cost_no_wakeups(counted: Purgatory, counting: C
 
 
 async def test_clock_days_ahead_costs_a_few_wakeups(counted: Purgatory, counting: CountingClock) -> None:
-    ops = {timeout: counted.watch(Waiting(timeout), ["key"]) for timeout in (0.001, 1.0, 3600.0, DAY, 30 * DAY)}
+    ops = {timeout: counted.watch(Op(timeout), ["key"]) for timeout in (0.001, 1.0, 3600.0, DAY, 30 * DAY)}
     await counting.manual.advance(31 * DAY)
     assert all(op.expired for op in ops.values())
     assert counted.statistics().wakeups < 40
 
 
 async def test_clock_jump_of_days_is_one_pass(counted: Purgatory, counting: CountingClock) -> None:
-    ops = [counted.watch(Waiting(number / 10), ["key"]) for number in range(1, 2000)]
+    ops = [counted.watch(Op(number / 10), ["key"]) for number in range(1, 2000)]
     counting.manual = type(counting.manual)(31 * DAY)  # the loop was suspended
-    counted.watch(Waiting(1.0), ["key"])
+    counted.watch(Op(1.0), ["key"])
     counted.notify("key")  # something wakes the clock task
     while counted.num_delayed > 1:  # in turns of turn_budget
         await counting.manual.advance(0)
@@ -150,7 +120,7 @@ async def test_clock_firing_early_expires_nothing_early() -> None:
     clock = CountingClock(early=0.0007)
     async with Purgatory(clock=clock) as purgatory:
         await clock.manual.advance(0)
-        op = purgatory.watch(Waiting(0.0105), ["key"])
+        op = purgatory.watch(Op(0.0105), ["key"])
         await clock.manual.advance(0.0104)
         assert op.outcome is None
         await clock.manual.advance(0.0011)
@@ -158,10 +128,10 @@ async def test_clock_firing_early_expires_nothing_early() -> None:
 
 
 async def test_clock_going_back_expires_nothing_early(counted: Purgatory, counting: CountingClock) -> None:
-    op = counted.watch(Waiting(1.0), ["key"])
+    op = counted.watch(Op(1.0), ["key"])
     await counting.manual.advance(0.5)
     counting.manual = type(counting.manual)(0.2)
-    later = counted.watch(Waiting(1.0), ["key"])
+    later = counted.watch(Op(1.0), ["key"])
     check_invariants(counted)
     counted.notify("key")
     await counting.manual.advance(0.79)
@@ -169,36 +139,12 @@ async def test_clock_going_back_expires_nothing_early(counted: Purgatory, counti
     assert (op.outcome, later.outcome) == (None, None)
 
 
-async def test_clock_handle_keeps_no_context_alive() -> None:
-    class Token:
-        pass
-
-    variable: ContextVar[Token] = ContextVar("variable")
-    tokens: list[ref[Token]] = []
-
-    async def request(purgatory: Purgatory) -> None:
-        variable.set(Token())
-        tokens.append(ref(variable.get()))
-        purgatory.watch(Waiting(3600.0), ["key"])
-
-    async with Purgatory() as purgatory:
-        await asyncio.sleep(0)
-        gc.disable()
-        try:
-            await asyncio.create_task(request(purgatory))
-            await asyncio.sleep(0)
-            assert purgatory.num_delayed == 1
-            assert tokens[0]() is None
-        finally:
-            gc.enable()
-
-
 @pytest.mark.parametrize("how", ["deadline", "notify", "notify_threadsafe"])
 async def test_hooks_see_no_context_variables_of_others(how: str) -> None:
     variable: ContextVar[str] = ContextVar("variable", default="nobody")
     seen: list[str] = []
 
-    class Looking(Waiting):
+    class Looking(Op):
         def on_complete(self) -> str:
             seen.append(variable.get())
             variable.set("the hook before")
@@ -222,14 +168,20 @@ async def test_hooks_see_no_context_variables_of_others(how: str) -> None:
     assert seen == ["nobody", "nobody"]
 
 
+@pytest.mark.parametrize("is_started", [False, True])
 @pytest.mark.parametrize("timeout", [None, 3600.0])
-async def test_start_in_a_request_keeps_nothing_of_it(requests: Any, timeout: float | None) -> None:
+async def test_start_or_watch_in_a_request_keeps_nothing_of_it(
+    requests: Any, timeout: float | None, is_started: bool
+) -> None:
     async def begin() -> None:
         await purgatory.start()
-        purgatory.watch(Waiting(timeout), ["key"])
+        purgatory.watch(Op(timeout), ["key"])
         purgatory.notify_threadsafe("key")
 
     purgatory = Purgatory()
+    if is_started:
+        await purgatory.start()
+        await asyncio.sleep(0)  # so that watch() arms the clock
     session = await requests.handle(begin)
     await asyncio.sleep(0.01)
     assert purgatory.num_delayed == 1

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from itertools import pairwise
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from aiopurgatory import Outcome, Purgatory, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .parts import turns
@@ -57,6 +58,17 @@ class Consumer:
         async for found in self.changes:
             self.got.append(found)
             await self.hold.wait()
+
+
+async def following(purgatory: Purgatory, value: Value, is_reading: bool = False) -> Consumer:
+    """A consumer that waits after its first value, or has begun another read."""
+    consumer = Consumer(purgatory, value)
+    await turns(3)
+    if is_reading:
+        value.gate.clear()
+        value.set(2, purgatory)
+        await turns(3)
+    return consumer
 
 
 @pytest.fixture
@@ -114,8 +126,7 @@ async def test_checks_while_the_consumer_is_busy_are_one_more_read(purgatory: Pu
 
 async def test_check_during_a_read_is_not_missed(purgatory: Purgatory, value: Value) -> None:
     value.gate.clear()
-    consumer = Consumer(purgatory, value)
-    await turns(3)
+    consumer = await following(purgatory, value)
     value.set(2, purgatory)
     value.gate.set()
     await turns(5)
@@ -192,21 +203,31 @@ async def test_expire_all_is_an_idle_time(purgatory: Purgatory, value: Value) ->
     check_invariants(purgatory)
 
 
+#: Ways to end it, the error that the consumer sees, and whether the iteration is over.
+ENDS: dict[str, tuple[Callable[[Purgatory, Consumer], object], type[BaseException] | None, bool]] = {
+    "close": (lambda purgatory, _: purgatory.close(), None, True),
+    "fail_for_key": (lambda purgatory, _: purgatory.fail_for_key("key", LookupError()), LookupError, True),
+    "cancel_for_key": (lambda purgatory, _: purgatory.cancel_for_key("key"), asyncio.CancelledError, False),
+    "cancel the task": (lambda _, consumer: consumer.task.cancel(), asyncio.CancelledError, False),
+    "aclose": (lambda _, consumer: asyncio.ensure_future(consumer.changes.aclose()), None, True),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("is_reading", [False, True])
-async def test_closing_the_purgatory_ends_the_iteration(purgatory: Purgatory, value: Value, is_reading: bool) -> None:
-    consumer = Consumer(purgatory, value)
+async def test_end_from_outside_leaves_nothing(purgatory: Purgatory, value: Value, is_reading: bool, end: str) -> None:
+    consumer = await following(purgatory, value, is_reading)
+    ends, error, is_over = ENDS[end]
+    ends(purgatory, consumer)
     await turns(3)
-    if is_reading:
-        value.gate.clear()
-        value.set(2, purgatory)
-        await turns(3)
-    purgatory.close()
-    await turns(3)
-    assert (consumer.task.done(), value.reading) == (True, 0)
-    await consumer.task
-    assert consumer.task.cancelling() == 0
-    with pytest.raises(StopAsyncIteration):
-        await anext(consumer.changes)
+    assert consumer.task.done()
+    with pytest.raises(error) if error else nullcontext():
+        await consumer.task
+    assert (consumer.got, value.reading, consumer.task.cancelling()) == (["value 1"], 0, end == "cancel the task")
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
+    check_invariants(purgatory)
+    if is_over:
+        assert [found async for found in consumer.changes] == []
 
 
 async def test_closed_while_the_consumer_is_busy_ends_it_after_that(purgatory: Purgatory, value: Value) -> None:
@@ -227,37 +248,8 @@ async def test_closed_purgatory_is_refused(purgatory: Purgatory, value: Value) -
 
 
 @pytest.mark.parametrize("is_reading", [False, True])
-async def test_fail_for_key_raises_there(purgatory: Purgatory, value: Value, is_reading: bool) -> None:
-    consumer = Consumer(purgatory, value)
-    await turns(3)
-    if is_reading:
-        value.gate.clear()
-        value.set(2, purgatory)
-        await turns(3)
-    purgatory.fail_for_key("key", ConnectionError("not leader"))
-    with pytest.raises(ConnectionError, match="not leader"):
-        await consumer.task
-    assert (value.reading, consumer.task.cancelling()) == (0, 0)
-    assert [found async for found in consumer.changes] == []
-
-
-@pytest.mark.parametrize("is_reading", [False, True])
-async def test_cancel_for_key_raises_cancelled_error(purgatory: Purgatory, value: Value, is_reading: bool) -> None:
-    consumer = Consumer(purgatory, value)
-    await turns(3)
-    if is_reading:
-        value.gate.clear()
-        value.set(2, purgatory)
-        await turns(3)
-    purgatory.cancel_for_key("key")
-    await turns(3)
-    assert (consumer.task.cancelled(), value.reading) == (True, 0)
-
-
-@pytest.mark.parametrize("is_reading", [False, True])
 async def test_complete_for_key_reads_once_more_and_ends(purgatory: Purgatory, value: Value, is_reading: bool) -> None:
-    consumer = Consumer(purgatory, value)
-    await turns(3)
+    consumer = await following(purgatory, value)
     if is_reading:
         value.gate.clear()
         purgatory.check_and_complete("key")
@@ -268,22 +260,6 @@ async def test_complete_for_key_reads_once_more_and_ends(purgatory: Purgatory, v
     await consumer.task
     assert consumer.got == ["value 1", "value 2"]
     assert purgatory.statistics().completed == 1
-
-
-@pytest.mark.parametrize("is_reading", [False, True])
-async def test_cancelled_task_leaves_nothing(purgatory: Purgatory, value: Value, is_reading: bool) -> None:
-    consumer = Consumer(purgatory, value)
-    await turns(3)
-    (op,) = purgatory.waiting("key")
-    if is_reading:
-        value.gate.clear()
-        value.set(2, purgatory)
-        await turns(3)
-    consumer.task.cancel()
-    await turns(2)
-    assert (consumer.task.cancelled(), consumer.task.cancelling(), value.reading) == (True, 1, 0)
-    assert (op.outcome, purgatory.num_delayed, purgatory.watched_entries) == (Outcome.CANCELLED, 0, 0)
-    check_invariants(purgatory)
 
 
 @pytest.mark.parametrize("how_many", range(12))
@@ -301,29 +277,6 @@ async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, value:
     assert (consumer.task.cancelled(), value.reading) == (True, 0)
     assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
     check_invariants(purgatory)
-
-
-async def test_read_that_is_cancelled_found_nothing(purgatory: Purgatory, value: Value) -> None:
-    consumer = Consumer(purgatory, value)
-    await turns(3)
-    value.gate.clear()
-    for _ in range(2):  # one for the read, and one during it
-        purgatory.check_and_complete("key")
-        await turns(3)
-    consumer.task.cancel()
-    await turns(3)
-    statistics = purgatory.statistics()
-    assert (statistics.checks, statistics.reads, statistics.reads_in_vain) == (2, 1, 1)
-
-
-async def test_cancelled_in_the_turn_it_is_closed_stays_cancelled(purgatory: Purgatory, value: Value) -> None:
-    value.gate.clear()
-    consumer = Consumer(purgatory, value)
-    await turns(3)
-    consumer.task.cancel()
-    purgatory.close()
-    await turns(3)
-    assert consumer.task.cancelled()
 
 
 async def test_iteration_goes_on_after_a_timeout(purgatory: Purgatory, value: Value) -> None:
@@ -358,22 +311,8 @@ async def test_aclose_and_async_with_end_it_at_once(purgatory: Purgatory, value:
     await changes.aclose()
 
 
-@pytest.mark.parametrize("is_reading", [False, True])
-async def test_aclose_ends_another_tasks_wait(purgatory: Purgatory, value: Value, is_reading: bool) -> None:
-    consumer = Consumer(purgatory, value)
-    await turns(3)
-    if is_reading:
-        value.gate.clear()
-        value.set(2, purgatory)
-        await turns(3)
-    await consumer.changes.aclose()
-    await consumer.task
-    assert (consumer.got, value.reading, purgatory.num_delayed) == (["value 1"], 0, 0)
-
-
 async def test_second_task_is_refused_and_harms_nothing(purgatory: Purgatory, value: Value) -> None:
-    consumer = Consumer(purgatory, value)
-    await turns(3)
+    consumer = await following(purgatory, value)
     with pytest.raises(RuntimeError, match=r"another task waits for the next value; call follow\(\) once for each"):
         await anext(consumer.changes)
     value.set(2, purgatory)
@@ -436,23 +375,6 @@ async def test_retry_on_reads_again_after_a_check(purgatory: Purgatory, value: V
     assert consumer.got == ["value 1"]
 
 
-async def test_retry_on_reads_again_after_growing_pauses(
-    purgatory: Purgatory, value: Value, clock: ManualClock
-) -> None:
-    value.errors = [ConnectionError() for _ in range(4)]
-    consumer = Consumer(purgatory, value, retry_on=ConnectionError, idle=60.0)
-    times = []
-    while not consumer.got:
-        reads = value.reads
-        await clock.advance(0.01)
-        times += [clock.time()] * (value.reads - reads)
-    pauses = [after - before for before, after in pairwise(times)]
-    assert consumer.got == ["value 1"]
-    for pause, longest in zip(pauses, (0.1, 0.2, 0.4, 0.8), strict=True):
-        assert longest / 2 - 0.011 <= pause <= longest + 0.021
-    check_invariants(purgatory)
-
-
 async def test_idle_goes_on_during_an_outage(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
     consumer = Consumer(purgatory, value, since=1, retry_on=ConnectionError, idle=5.0)
     await clock.advance(0.0)
@@ -463,21 +385,6 @@ async def test_idle_goes_on_during_an_outage(purgatory: Purgatory, value: Value,
 
 
 # time as a reason to read
-
-
-async def test_every_reads_at_least_so_often(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
-    consumer = Consumer(purgatory, value, every=10.0)
-    times: list[float] = []
-    while len(times) < 20:
-        reads = value.reads
-        await clock.advance(0.01)
-        times += [clock.time()] * (value.reads - reads)
-    pauses = [after - before for before, after in pairwise(times)]
-    assert 7.48 <= min(pauses) < max(pauses) <= 10.02
-    value.version = 2  # and nobody is told
-    await clock.advance(10.02)
-    assert consumer.got == ["value 1", "value 2"]
-    check_invariants(purgatory)
 
 
 async def test_every_does_not_put_idle_off(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
@@ -525,18 +432,6 @@ async def test_timeout_during_a_read_lets_it_end(purgatory: Purgatory, value: Va
     assert consumer.got == ["value 1", "value 2"]
 
 
-async def test_timeout_while_the_consumer_is_busy_ends_it_after_that(
-    purgatory: Purgatory, value: Value, clock: ManualClock
-) -> None:
-    consumer = Consumer(purgatory, value, timeout=5.0, idle=1.0)
-    consumer.hold.clear()
-    await clock.advance(6.0)
-    assert (consumer.got, purgatory.num_delayed) == (["value 1"], 0)
-    consumer.hold.set()
-    await consumer.task
-    assert consumer.got == ["value 1"]
-
-
 async def test_timeout_ends_a_consumer_that_never_waits() -> None:
     async def read(since: int | None) -> tuple[int, int]:
         await asyncio.sleep(0)
@@ -545,18 +440,6 @@ async def test_timeout_ends_a_consumer_that_never_waits() -> None:
     async with Purgatory() as purgatory, asyncio.timeout(30.0):
         found = [found async for found in purgatory.follow(["key"], read, timeout=0.02)]
     assert found == [*range(1, len(found) + 1)]
-
-
-@pytest.mark.parametrize("how", ["close", "timeout", "both"])
-async def test_close_and_timeout_end_it_alike(purgatory: Purgatory, value: Value, clock: ManualClock, how: str) -> None:
-    consumer = Consumer(purgatory, value, timeout=5.0)
-    await clock.advance(0.0)
-    if how != "close":
-        await clock.advance(5.0)
-    if how != "timeout":
-        purgatory.close()
-    await consumer.task
-    assert consumer.got == ["value 1"]
 
 
 async def test_wrong_results_of_read_name_it(purgatory: Purgatory) -> None:

@@ -53,35 +53,6 @@ async def test_wait_all_completed_returns_all(purgatory: Purgatory, kind: Kind) 
     assert is_empty(purgatory)
 
 
-async def test_wait_first_exception_ignores_results(purgatory: Purgatory, kind: Kind) -> None:
-    futures = [kind.new(purgatory) for _ in range(3)]
-    call_soon = asyncio.get_running_loop().call_soon
-    call_soon(kind.complete, futures[0], "result")
-    call_soon(call_soon, kind.fail, futures[1], Boom())
-    done, pending = await asyncio.wait(futures, return_when=asyncio.FIRST_EXCEPTION)
-    assert (done, pending) == ({futures[0], futures[1]}, {futures[2]})
-
-
-async def test_wait_times_out_leaves_them_pending(purgatory: Purgatory, kind: Kind) -> None:
-    futures = [kind.new(purgatory) for _ in range(2)]
-    kind.complete(futures[0], "result")
-    done, pending = await asyncio.wait(futures, timeout=0)
-    assert (done, pending) == ({futures[0]}, {futures[1]})
-    kind.complete(futures[1], "later")
-    assert await futures[1] == "later"
-
-
-async def test_wait_cancelled_leaves_them_pending(purgatory: Purgatory, kind: Kind) -> None:
-    futures = [kind.new(purgatory) for _ in range(2)]
-    task = asyncio.create_task(asyncio.wait(futures))
-    await turns(1)
-    task.cancel()
-    await asyncio.wait([task])
-    assert [future.done() for future in futures] == [False, False]
-    kind.complete(futures[0], "result")
-    assert await futures[0] == "result"
-
-
 # wait_for
 
 
@@ -146,20 +117,6 @@ async def test_gather_futures_and_coroutines_in_order(purgatory: Purgatory, kind
     assert await both == ["first", "hello", "last", "first"]
 
 
-async def test_gather_raises_the_first_exception(purgatory: Purgatory, kind: Kind) -> None:
-    futures = [kind.new(purgatory) for _ in range(3)]
-    exc = Boom()
-    both: Any = asyncio.gather(*futures, say("hello"))
-    kind.fail(futures[1], exc)
-    with pytest.raises(Boom) as raised:
-        await both
-    assert raised.value is exc
-    assert [future.done() for future in futures] == [False, True, False]
-    kind.complete(futures[0], "result")
-    assert await futures[0] == "result"
-    await turns(2)  # for the coroutine
-
-
 async def test_gather_return_exceptions_returns_them(purgatory: Purgatory, kind: Kind) -> None:
     futures = [kind.new(purgatory) for _ in range(3)]
     exc = Boom()
@@ -172,17 +129,6 @@ async def test_gather_return_exceptions_returns_them(purgatory: Purgatory, kind:
     result, failure, cancelled, word = both.result()
     assert (result, failure, word) == ("result", exc, "hello")
     assert (type(cancelled), cancelled.args) == (asyncio.CancelledError, ("gone",))
-
-
-async def test_gather_of_a_cancelled_one_raises_its_error(purgatory: Purgatory, kind: Kind) -> None:
-    futures = [kind.new(purgatory) for _ in range(2)]
-    both: Any = asyncio.gather(*futures)
-    futures[1].cancel("gone")
-    await turns(5)
-    assert both.done()
-    with pytest.raises(asyncio.CancelledError, match="gone"):
-        await both
-    assert not futures[0].done()
 
 
 @pytest.mark.parametrize("message", [None, "stop"])
@@ -227,18 +173,6 @@ async def test_shield_cancelled_leaves_it_pending(purgatory: Purgatory, kind: Ki
     assert await future == "result"
 
 
-async def test_shield_passes_on_what_came_of_it(purgatory: Purgatory, kind: Kind) -> None:
-    completed, failed, cancelled = (kind.new(purgatory) for _ in range(3))
-    outers = [asyncio.shield(future) for future in (completed, failed, cancelled)]
-    kind.complete(completed, "result")
-    kind.fail(failed, Boom())
-    cancelled.cancel()
-    await turns(1)
-    assert outers[0].result() == "result"
-    assert isinstance(outers[1].exception(), Boom)
-    assert outers[2].cancelled()
-
-
 async def test_shield_left_by_its_task_reports_a_failure(
     purgatory: Purgatory, kind: Kind, reports: list[BaseException]
 ) -> None:
@@ -264,17 +198,6 @@ async def test_as_completed_yields_in_the_order_of_ending(purgatory: Purgatory, 
         kind.complete(futures[number], str(number))
     assert [await first, *[await coroutine for coroutine in iterator]] == ["2", "0", "1"]
     assert more_tasks == 0
-
-
-if sys.version_info >= (3, 13):
-
-    async def test_as_completed_async_yields_them_themselves(purgatory: Purgatory, kind: Kind) -> None:
-        futures = [kind.new(purgatory) for _ in range(3)]
-        iterator = asyncio.as_completed(futures)
-        for number in (2, 0, 1):
-            kind.complete(futures[number], str(number))
-        ended = [future async for future in iterator]
-        assert ended == [futures[2], futures[0], futures[1]]
 
 
 # anyio
@@ -314,62 +237,14 @@ async def test_scope_cancelled_with_the_end_is_as_a_future(purgatory: Purgatory,
     assert is_empty(purgatory)
 
 
-async def test_scope_cancelled_with_the_end_delivers_to_all(purgatory: Purgatory, kind: Kind) -> None:
-    futures = [kind.new(purgatory) for _ in range(5)]
-    seen: list[str] = []
-
-    async def wait(future: Any) -> None:
-        seen.append(await future)
-
-    async with anyio.create_task_group() as group:
-        for future in futures:
-            group.start_soon(wait, future)
-        await turns(1)
-        for future in futures:
-            kind.complete(future, "result")
-        group.cancel_scope.cancel()
-    assert seen == ["result"] * 5
-
-
-async def test_move_on_after_0_in_a_gather_cancels_all(purgatory: Purgatory, kind: Kind) -> None:
-    futures = [kind.new(purgatory) for _ in range(3)]
-    with anyio.move_on_after(0) as scope:
-        await asyncio.gather(*futures)
-    assert scope.cancelled_caught
-    assert all(future.cancelled() for future in futures)
-    assert is_empty(purgatory)
-
-
-async def test_move_on_after_0_in_a_wait_leaves_them(purgatory: Purgatory, kind: Kind) -> None:
-    futures = [kind.new(purgatory) for _ in range(3)]
-    with anyio.move_on_after(0) as scope:
-        await asyncio.wait(futures)
-    assert scope.cancelled_caught
-    assert not any(future.done() for future in futures)
-
-
 # eager tasks
 
 
 if sys.version_info >= (3, 12):
-    eagerly = pytest.mark.asyncio(loop_factories=["asyncio"])
 
-    @pytest.fixture
-    async def eager_tasks(purgatory: Purgatory) -> None:
-        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
-
-    @eagerly
-    @pytest.mark.usefixtures("eager_tasks")
-    async def test_eager_task_takes_what_has_ended_at_once(purgatory: Purgatory, kind: Kind) -> None:
-        future = kind.new(purgatory)
-        kind.complete(future, "result")
-        task = asyncio.create_task(asyncio.wait_for(future, None))
-        assert task.done()
-        assert task.result() == "result"
-
-    @eagerly
-    @pytest.mark.usefixtures("eager_tasks")
+    @pytest.mark.asyncio(loop_factories=["asyncio"])
     async def test_eager_tasks_gather_and_cancel(purgatory: Purgatory, kind: Kind) -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
         future, waited = kind.new(purgatory), kind.new(purgatory)
 
         async def wait() -> str:
@@ -387,13 +262,3 @@ if sys.version_info >= (3, 12):
         assert is_empty(purgatory)
         with pytest.raises(asyncio.CancelledError):
             await cancelled
-
-    @eagerly
-    @pytest.mark.usefixtures("eager_tasks")
-    async def test_eager_task_wait_for_0_cancels(purgatory: Purgatory, kind: Kind) -> None:
-        future = kind.new(purgatory)
-        task = asyncio.create_task(asyncio.wait_for(future, 0))
-        with pytest.raises(TimeoutError):
-            await task
-        assert future.cancelled()
-        assert is_empty(purgatory)

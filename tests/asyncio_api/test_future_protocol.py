@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory import Purgatory
 from aiopurgatory.testing import check_invariants
 
 from .parts import ENDINGS, Boom, Kind, Op, seen_in
@@ -29,13 +29,6 @@ async def test_isfuture_watched_or_not_is_true(purgatory: Purgatory) -> None:
     ops: list[object] = [new, pending, ended]
     assert [asyncio.isfuture(op) for op in ops] == [True, True, True]
     assert not asyncio.isfuture(Op)
-
-
-async def test_isfuture_of_a_slotted_subclass_is_true() -> None:
-    class Slotted(DelayedOperation[None]):
-        __slots__ = ()
-
-    assert asyncio.isfuture(Slotted(1.0))
 
 
 async def test_ensure_future_returns_it_itself(purgatory: Purgatory, kind: Kind) -> None:
@@ -135,13 +128,6 @@ async def test_never_watched_wait_for_says_to_watch_it(seconds: float) -> None:
 
 
 # its states
-
-
-async def test_new_is_pending_and_can_be_cancelled(purgatory: Purgatory, kind: Kind) -> None:
-    future = kind.new(purgatory)
-    assert (future.done(), future.cancelled()) == (False, False)
-    assert future.cancel() is True
-    assert (future.done(), future.cancelled()) == (True, True)
 
 
 async def test_pending_has_no_result_and_no_exception(purgatory: Purgatory, kind: Kind) -> None:

@@ -11,6 +11,8 @@ import pytest
 from aiopurgatory import DeadlineError, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
+from .parts import turns
+
 #: Values that count as false.
 FALSE_DATA: list[Any] = [0, 0.0, "", b"", {}, [], ()]
 
@@ -46,11 +48,6 @@ class Desk:
         return self.jobs.pop(0) if self.jobs else None
 
 
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 is_awaited = pytest.mark.parametrize("is_awaited", [True, False], ids=["awaited", "plain"])
 
 
@@ -81,7 +78,7 @@ async def test_job_of_a_later_try_is_delivered(
     task = asyncio.create_task(
         purgatory.wait_for(take, ["jobs"], timeout=1.0, on_undelivered=desk.back.append, default="none")
     )
-    await settle()
+    await turns(10)
     desk.jobs.append(job)
     if way == "check":
         assert purgatory.check_and_complete("jobs", limit=1) == (not is_awaited)
@@ -165,42 +162,33 @@ async def test_job_taken_by_a_condition_that_ends_the_wait_is_put_back(
     check_invariants(purgatory)
 
 
-@pytest.mark.parametrize("value", FALSE_DATA, ids=repr)
-@pytest.mark.parametrize("timeout", [0.0, 1.0])
-async def test_without_it_false_data_is_no_value(
-    purgatory: Purgatory, clock: ManualClock, value: object, timeout: float
-) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: value, ["key"], timeout=timeout, default="none"))
-    await clock.advance(1.0)
-    assert await task == "none"
-
-
 # awaited conditions
 
 
-@pytest.mark.parametrize("turns", range(8))
+ENDS: dict[str, Callable[[Purgatory], object]] = {
+    "close": Purgatory.close,
+    "fail": lambda purgatory: purgatory.fail_for_key("jobs", ConnectionError()),
+    "cancel": lambda purgatory: purgatory.cancel_for_key("jobs"),
+    "complete": lambda purgatory: purgatory.complete_for_key("jobs"),
+}
+
+
+@pytest.mark.parametrize("steps", range(8))
 @pytest.mark.parametrize("stubborn", [True, False])
-@pytest.mark.parametrize("end", ["close", "fail", "cancel", "cancel task", "deadline", "complete"])
+@pytest.mark.parametrize("end", [*ENDS, "cancel task", "deadline"])
 async def test_awaited_job_is_delivered_or_put_back_whenever_it_ends(
-    purgatory: Purgatory, clock: ManualClock, end: str, stubborn: bool, turns: int
+    purgatory: Purgatory, clock: ManualClock, end: str, stubborn: bool, steps: int
 ) -> None:
     """Even if the read takes a job although it was cancelled."""
     desk = Desk(0, stubborn=stubborn)
     task = asyncio.create_task(purgatory.wait_for(desk.take, ["jobs"], timeout=1.0, on_undelivered=desk.back.append))
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    if end == "close":
-        purgatory.close()
-    elif end == "fail":
-        purgatory.fail_for_key("jobs", ConnectionError())
-    elif end == "cancel":
-        purgatory.cancel_for_key("jobs")
-    elif end == "cancel task":
+    await turns(steps)
+    if end == "cancel task":
         task.cancel()
     elif end == "deadline":
         await clock.advance(1.0)
     else:
-        purgatory.complete_for_key("jobs")
+        ENDS[end](purgatory)
     await asyncio.wait([task])
     delivered = [] if task.cancelled() or task.exception() else [task.result()]
     assert desk.jobs + desk.back + delivered == [0]

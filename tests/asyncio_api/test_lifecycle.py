@@ -12,7 +12,7 @@ import pytest
 from aiopurgatory import Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .helpers import CountingClock, Waiting
+from .parts import CountingClock, FailingClock, Op, clock_tasks, turns
 
 BAD = [
     *(("tick", value) for value in (0, -0.001, float("nan"), float("inf"))),
@@ -27,10 +27,6 @@ BAD = [
 async def test_init_bad_value_names_parameter_and_value(parameter: str, value: Any) -> None:
     with pytest.raises((ValueError, TypeError), match=f"{parameter} must be .*{re.escape(repr(value))}"):
         Purgatory(**{parameter: value})
-
-
-def clock_tasks() -> list[asyncio.Task[Any]]:
-    return [task for task in asyncio.all_tasks() if "clock" in task.get_name()]
 
 
 async def test_init_costs_no_task_and_no_thread() -> None:
@@ -51,7 +47,7 @@ async def test_start_twice_is_one_clock_task(clock: ManualClock) -> None:
 
 
 async def test_async_with_raising_closes(clock: ManualClock) -> None:
-    op = Waiting(1.0)
+    op = Op(1.0)
 
     async def use() -> None:
         async with Purgatory(clock=clock) as purgatory:
@@ -65,9 +61,9 @@ async def test_async_with_raising_closes(clock: ManualClock) -> None:
 
 
 async def test_close_answers_everybody_with_its_own_error(purgatory: Purgatory) -> None:
-    ops = [purgatory.watch(Waiting(timeout), ["key"]) for timeout in (None, 0, 1.0)]
+    ops = [purgatory.watch(Op(timeout), ["key"]) for timeout in (None, 0, 1.0)]
 
-    async def wait(op: Waiting) -> BaseException:
+    async def wait(op: Op) -> BaseException:
         with pytest.raises(PurgatoryClosedError, match="test") as raised:
             await op
         return raised.value
@@ -86,17 +82,15 @@ async def test_close_leaves_no_task_and_no_handle(started_turns: int) -> None:
     clock = CountingClock()
     purgatory = Purgatory(clock=clock)
     await purgatory.start()
-    for _ in range(started_turns):
-        await asyncio.sleep(0)
-    ops = [purgatory.watch(Waiting(timeout), ["key"]) for timeout in (1.0, 2.0, 3600.0)]
+    await turns(started_turns)
+    ops = [purgatory.watch(Op(timeout), ["key"]) for timeout in (1.0, 2.0, 3600.0)]
     await clock.manual.advance(1.5)
     purgatory.notify("key")
     purgatory.close()
     purgatory.close()
     wakeups = purgatory.statistics().wakeups
     assert clock.handles(fired=wakeups) == 0
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turns(2)
     assert clock_tasks() == []
     await clock.manual.advance(1e6)
     assert (purgatory.statistics().wakeups, purgatory.statistics().expired) == (wakeups, 1)
@@ -111,32 +105,24 @@ async def test_aclose_by_many_at_once(clock: ManualClock) -> None:
     assert clock_tasks() == []
 
 
-@pytest.mark.parametrize("turns", [0, 3])
-async def test_clock_task_cancelled_counts_as_close(purgatory: Purgatory, turns: int) -> None:
-    op = purgatory.watch(Waiting(1.0), ["key"])
-    for _ in range(turns):
-        await asyncio.sleep(0)
+@pytest.mark.parametrize("steps", [0, 3])
+async def test_clock_task_cancelled_counts_as_close(purgatory: Purgatory, steps: int) -> None:
+    op = purgatory.watch(Op(1.0), ["key"])
+    await turns(steps)
     (task,) = clock_tasks()
     task.cancel()
     with pytest.raises(PurgatoryClosedError):
         await op
     check_invariants(purgatory)
     with pytest.raises(PurgatoryClosedError):
-        purgatory.watch(Waiting(1.0), ["key"])
+        purgatory.watch(Op(1.0), ["key"])
 
 
 async def test_clock_task_dying_counts_as_close(reported: list[dict[str, Any]]) -> None:
-    class Broken(ManualClock):
-        broken = False
-
-        def time(self) -> float:
-            if self.broken:
-                raise OSError("no time")
-            return super().time()
-
-    clock = Broken()
+    clock = FailingClock()
+    clock.broken = False
     async with Purgatory(clock=clock) as purgatory:
-        op = purgatory.watch(Waiting(1.0), ["key"])
+        op = purgatory.watch(Op(1.0), ["key"])
         clock.broken = True
         with pytest.raises(PurgatoryClosedError):
             await op
@@ -145,10 +131,10 @@ async def test_clock_task_dying_counts_as_close(reported: list[dict[str, Any]]) 
 
 
 def test_loop_ending_without_close_answers_everybody() -> None:
-    async def main() -> Waiting:
+    async def main() -> Op:
         purgatory = Purgatory()
         await purgatory.start()
-        return purgatory.watch(Waiting(60.0), ["key"])
+        return purgatory.watch(Op(60.0), ["key"])
 
     op = asyncio.run(main())
     assert isinstance(op.exception(), PurgatoryClosedError)

@@ -81,17 +81,6 @@ async def test_limit_calls_for_as_many_reads_oldest_first(purgatory: Purgatory, 
     check_invariants(purgatory)
 
 
-@ways
-async def test_each_job_of_a_burst_is_claimed_once(purgatory: Purgatory, way: str) -> None:
-    jobs = Jobs()
-    waiting = await parked(purgatory, jobs, 50)
-    for job in range(1, 11):
-        jobs.waiting.append(job)
-        WAYS[way](purgatory, "jobs", limit=1)
-    await turns(10)
-    assert (jobs.claims, sorted(task.result() for task in waiting if task.done())) == (10, [*range(1, 11)])
-
-
 async def test_read_that_finds_nothing_passes_its_call_on(purgatory: Purgatory) -> None:
     """Each that was parked reads once, one after the other."""
     jobs = Jobs()
@@ -173,16 +162,6 @@ async def test_read_that_is_given_up_passes_its_call_on(purgatory: Purgatory, cl
     jobs.gate.set()
     await turns(30)
     assert (first.done(), second.result()) == (True, 7)
-
-
-async def test_call_that_was_not_read_is_passed_on(purgatory: Purgatory) -> None:
-    jobs = Jobs()
-    first, second = await parked(purgatory, jobs, 2)
-    jobs.waiting.append(7)
-    purgatory.check_and_complete("jobs", limit=1)
-    first.cancel()  # before its task has run
-    await turns(10)
-    assert (first.cancelled(), second.result()) == (True, 7)
 
 
 async def test_call_is_passed_to_an_operation_that_does_not_read(purgatory: Purgatory) -> None:

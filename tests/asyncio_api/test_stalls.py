@@ -12,8 +12,7 @@ import pytest
 from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.operations import Heartbeats
 
-from .helpers import Waiting
-from .parts import turns
+from .parts import Op, turns
 
 
 class StallingClock:
@@ -84,7 +83,7 @@ class Client:
         await asyncio.wait([self.task])
 
 
-async def ended(op: Waiting) -> Outcome | None:
+async def ended(op: Op) -> Outcome | None:
     """Return the outcome of *op* after at most 20 loop iterations."""
     for _ in range(20):
         if op.done():
@@ -98,7 +97,7 @@ async def ended(op: Waiting) -> Outcome | None:
 async def test_stall_event_that_arrived_in_time_wins(
     stalled: Purgatory, stalling: StallingClock, has_arrived: bool, is_awake: bool
 ) -> None:
-    op = stalled.watch(Waiting(1.0), ["key"])
+    op = stalled.watch(Op(1.0), ["key"])
 
     def complete() -> None:
         op.ready = True
@@ -109,7 +108,7 @@ async def test_stall_event_that_arrived_in_time_wins(
         if has_arrived:
             client.here.send(b"news\n")
         if is_awake:  # a notification wakes the clock task before its alarm rings
-            stalled.watch(Waiting(None), ["other"])
+            stalled.watch(Op(None), ["other"])
             stalled.notify("other")
         stalling.jump(1.5)
         assert await ended(op) is (Outcome.COMPLETED if has_arrived else Outcome.EXPIRED)
@@ -137,7 +136,7 @@ async def test_stall_heartbeats_in_the_sockets_keep_every_member(stalled: Purgat
 async def test_alarm_in_time_expires_at_once(
     stalled: Purgatory, stalling: StallingClock, late: float, is_done: bool
 ) -> None:
-    op = stalled.watch(Waiting(0.015), ["key"])
+    op = stalled.watch(Op(0.015), ["key"])
     await turns(3)
     stalling.jump(0.015 + late)
     await turns(1)
@@ -148,7 +147,7 @@ async def test_alarm_in_time_expires_at_once(
 async def test_stall_is_read_after_once(stalling: StallingClock) -> None:
     """Not once for each operation: a thousand overdue ones end together."""
     async with Purgatory(clock=stalling, turn_budget=60.0) as purgatory:
-        ops = [purgatory.watch(Waiting(1.0 + number / 1000), ["key"]) for number in range(1000)]
+        ops = [purgatory.watch(Op(1.0 + number / 1000), ["key"]) for number in range(1000)]
         await turns(3)
         stalling.jump(5.0)
         assert await ended(ops[0]) is Outcome.EXPIRED

@@ -6,14 +6,13 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory, PurgatoryFullError, Statistics
+from aiopurgatory import Purgatory, PurgatoryFullError
 from aiopurgatory.testing import ManualClock
 
-from .helpers import Waiting
+from .parts import Op
 
 
 async def test_statistics_new_is_all_zero() -> None:
@@ -23,63 +22,31 @@ async def test_statistics_new_is_all_zero() -> None:
     assert set(stats.values()) == {0}
 
 
-async def test_statistics_are_a_frozen_snapshot(purgatory: Purgatory) -> None:
-    before = purgatory.statistics()
-    purgatory.watch(Waiting(1.0), ["key"])
-    assert (before.pending, purgatory.statistics().pending) == (0, 1)
-    assert before == dataclasses.replace(before)
-    name: Any = "pending"
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(before, name, 7)
-
-
 async def test_statistics_count_every_end(purgatory: Purgatory, clock: ManualClock) -> None:
-    ops = [purgatory.watch(Waiting(10.0), ["a", number]) for number in range(8)]
+    ops = [purgatory.watch(Op(10.0), ["a", number]) for number in range(8)]
     ops[0].ready = True
     ops[1].force_complete()
     ops[2].cancel()
     ops[3].fail(ValueError("lost"))
     ops[3].exception()
     purgatory.check_and_complete("a")
-    purgatory.watch(Waiting(9.0), ["a", "b"])
+    purgatory.watch(Op(9.0), ["a", "b"])
     await clock.advance(9.0)
-    assert purgatory.statistics() == Statistics(
-        name="test",
-        pending=4,
-        watched_entries=8,
-        keys=5,
-        completed=2,
-        expired=1,
-        cancelled=1,
-        failed=1,
-        missed_triggers=0,
-        refused=0,
-        undelivered=0,
-        checks=1,
-        checks_without_effect=0,
-        reads=0,
-        reads_in_vain=0,
-        checks_of_twins=0,
-        cascaded=purgatory.statistics().cascaded,
-        wakeups=purgatory.statistics().wakeups,
-        purges=0,
-        purged=0,
-        estimated_total=4,
-        levels=4,
-        buckets=1,
-        pending_by_level=(0, 0, 4, 0),
-        timeouts=0,
-        longest_turn=purgatory.statistics().longest_turn,
-    )
+    found = dataclasses.asdict(purgatory.statistics())
+    ended = {"completed": 2, "expired": 1, "cancelled": 1, "failed": 1, "checks": 1}
+    left = {"pending": 4, "watched_entries": 8, "keys": 5, "estimated_total": 4, "buckets": 1, "levels": 4}
+    others = {"name": "test", "pending_by_level": (0, 0, 4, 0)}
+    varying = {"cascaded", "wakeups", "longest_turn"}
+    assert {name: value for name, value in found.items() if value and name not in varying} == ended | left | others
     assert (purgatory.num_delayed, purgatory.watched_entries) == (4, 8)
 
 
 async def test_statistics_of_the_timer(purgatory: Purgatory, clock: ManualClock) -> None:
     await clock.advance(0)
-    purgatory.watch(Waiting(0.005), ["key"])
-    purgatory.watch(Waiting(0.005), ["key"])
+    purgatory.watch(Op(0.005), ["key"])
+    purgatory.watch(Op(0.005), ["key"])
     assert (purgatory.statistics().levels, purgatory.statistics().buckets) == (1, 1)
-    purgatory.watch(Waiting(0.050), ["key"])  # reaches into a second wheel: 20 ms, 400 ms
+    purgatory.watch(Op(0.050), ["key"])  # reaches into a second wheel: 20 ms, 400 ms
     assert (purgatory.statistics().levels, purgatory.statistics().buckets) == (2, 2)
     await clock.advance(0.005)
     stats = purgatory.statistics()
@@ -90,8 +57,8 @@ async def test_statistics_of_the_timer(purgatory: Purgatory, clock: ManualClock)
 
 
 async def test_statistics_count_checks_that_did_something(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Waiting(), ["a", "b"])
-    purgatory.check_and_complete("nobody")
+    op = purgatory.watch(Op(), ["a", "b"])
+    purgatory.check_and_complete("nobody")  # which does not count
     purgatory.check_and_complete("a")
     purgatory.check_all()
     op.ready = True
@@ -106,34 +73,24 @@ async def test_statistics_count_a_walk_once_however_it_is_asked_for(
     purgatory: Purgatory, clock: ManualClock, soon: Callable[[Purgatory, str], None]
 ) -> None:
     for _ in range(100):
-        purgatory.watch(Waiting(), ["key"])
+        purgatory.watch(Op(), ["key"])
     soon(purgatory, "key")
     await clock.advance(0)
     stats = purgatory.statistics()
     assert (stats.checks, stats.checks_without_effect) == (1, 1)
-    purgatory.watch(Waiting(), ["key"]).ready = True
+    purgatory.watch(Op(), ["key"]).ready = True
     soon(purgatory, "key")
     await clock.advance(0)
     stats = purgatory.statistics()
     assert (stats.checks, stats.checks_without_effect) == (2, 1)
 
 
-async def test_statistics_check_of_nobody_does_not_count(purgatory: Purgatory) -> None:
-    purgatory.check_and_complete("key")
-    purgatory.check_all()
-    assert purgatory.statistics().checks == 0
-
-
-async def received(op: Waiting) -> str:
-    return await op
-
-
 async def test_statistics_count_what_nobody_got(clock: ManualClock) -> None:
     async with Purgatory(max_pending=1, clock=clock) as purgatory:
-        op = purgatory.watch(Waiting(), ["key"])
+        op = purgatory.watch(Op(), ["key"])
         with pytest.raises(PurgatoryFullError):
-            purgatory.watch(Waiting(), ["key"])
-        awaiting = asyncio.create_task(received(op))
+            purgatory.watch(Op(), ["key"])
+        awaiting = asyncio.create_task(asyncio.wait_for(op, None))
         await asyncio.sleep(0)
         op.force_complete()
         awaiting.cancel()
@@ -145,13 +102,13 @@ async def test_statistics_count_what_nobody_got(clock: ManualClock) -> None:
 async def test_statistics_count_purged_entries(clock: ManualClock) -> None:
     async with Purgatory(purge_interval=1000, clock=clock) as purgatory:
         for number in range(10):
-            purgatory.watch(Waiting(), ["a", "b", number]).force_complete()
+            purgatory.watch(Op(), ["a", "b", number]).force_complete()
         assert (purgatory.purge(), purgatory.statistics().purged) == (30, 30)
         assert purgatory.statistics().purges == 1
 
 
 async def test_statistics_longest_turn_takes_in_the_hooks() -> None:
-    class Slow(Waiting):
+    class Slow(Op):
         def on_expiration(self) -> None:
             until = time.perf_counter() + 0.01
             while time.perf_counter() < until:
@@ -167,6 +124,6 @@ async def test_repr_shows_name_state_and_counts(clock: ManualClock) -> None:
     purgatory = Purgatory("fetch", clock=clock)
     assert "'fetch' new" in repr(purgatory)
     async with purgatory:
-        purgatory.watch(Waiting(1.0), ["a", "b"])
+        purgatory.watch(Op(1.0), ["a", "b"])
         assert "'fetch' open pending=1 keys=2" in repr(purgatory)
     assert "'fetch' closed pending=0 keys=0" in repr(purgatory)

@@ -6,16 +6,18 @@ import asyncio
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.core.core import CLOSED
 from aiopurgatory.core.entry_points import core_of
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .helpers import Waiting
+from .parts import Op
 
 
 @pytest.mark.parametrize("seconds", [-1.0, -1e-9, math.nan])
@@ -96,146 +98,161 @@ async def test_advance_returns_when_all_due_has_run(clock: ManualClock) -> None:
 
 
 async def answer(purgatory: Purgatory) -> str:
-    return await purgatory.watch(Waiting(1.0), ["key"])
+    return await purgatory.watch(Op(1.0), ["key"])
 
 
-async def test_advance_serves_many_purgatories(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock) as first, Purgatory(clock=clock) as second:
-        ops = [first.watch(Waiting(1.0), ["key"]), second.watch(Waiting(2.0), ["key"])]
-        await clock.advance(1.0)
-        assert [op.expired for op in ops] == [True, False]
-        await clock.advance(1.0)
-        assert [op.expired for op in ops] == [True, True]
-
-
-def take_from_timer(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).deadlines.timer.cancel(op)
-
-
-def take_from_timer_uncounted(purgatory: Any, op: Any) -> None:
+def take_from_the_ring(op: Any) -> None:
     op._ring_prev._ring_next, op._ring_next._ring_prev = op._ring_next, op._ring_prev
 
 
-def tear_the_ring(purgatory: Any, op: Any) -> None:
-    op._ring_next._ring_prev = op._ring_next
-
-
-def move_the_deadline(purgatory: Any, op: Any) -> None:
-    op._ring_deadline += 50_000_000
-
-
-def take_from_one_key(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).watchers.drop(op, "a")
-
-
-def take_from_all_keys(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).watchers.remove(op, op.keys)
-
-
-def leave_a_key_empty(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).watchers.by_key["empty"] = {}
-
-
-def leave_an_ended_op_listed(purgatory: Any, op: Any) -> None:
+def leave_an_ended_op_listed(watchers: Any, op: Any) -> None:
     keys = op.keys
     op.cancel()
-    core_of(purgatory).watchers.enter(op, keys)
+    watchers.enter(op, keys)
 
 
-def miscount_the_entries(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).watchers.entries += 1
+def shift(thing: Any, name: str, by: int) -> None:
+    setattr(thing, name, getattr(thing, name) + by)
 
 
-def miscount_the_pending(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).watchers.pending += 1
+def another_bucket(timer: Any, op: Any) -> Any:
+    return next(bucket for bucket in timer.wheels[0].buckets if bucket is not op._ring_bucket)
 
 
-def miscount_the_timer(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).deadlines.timer._count -= 1
+#: Faults, and the invariant that each breaks. They get the core, its timer, its watchers, and an operation.
+DAMAGES: dict[str, tuple[Callable[[Any, Any, Any, Any], object], str]] = {
+    "taken from the timer": (lambda core, timer, watchers, op: timer.cancel(op), "I6"),
+    "taken from the timer, uncounted": (lambda core, timer, watchers, op: take_from_the_ring(op), "I5"),
+    "torn ring": (lambda core, timer, watchers, op: setattr(op._ring_next, "_ring_prev", op._ring_next), "I6"),
+    "moved deadline": (lambda core, timer, watchers, op: shift(op, "_ring_deadline", 50_000_000), "I1"),
+    "taken from one key": (lambda core, timer, watchers, op: watchers.drop(op, "a"), "I6"),
+    "taken from all keys": (lambda core, timer, watchers, op: watchers.remove(op, op.keys), "I5"),
+    "empty key": (lambda core, timer, watchers, op: watchers.by_key.update(empty={}), "I6"),
+    "ended and listed": (lambda core, timer, watchers, op: leave_an_ended_op_listed(watchers, op), "I6"),
+    "entries miscounted": (lambda core, timer, watchers, op: shift(watchers, "entries", 1), "I6"),
+    "pending miscounted": (lambda core, timer, watchers, op: shift(watchers, "pending", 1), "I5"),
+    "timer miscounted": (lambda core, timer, watchers, op: shift(timer, "_count", -1), "I5"),
+    "bucket miscounted": (lambda core, timer, watchers, op: shift(op._ring_bucket, "count", 1), "I5"),
+    "other bucket": (lambda core, timer, watchers, op: setattr(op, "_ring_bucket", another_bucket(timer, op)), "I5"),
+    "not parked": (lambda core, timer, watchers, op: setattr(op, "_op_watched_at", -math.inf), "I5"),
+    "no keys": (lambda core, timer, watchers, op: setattr(op, "_op_keys", ()), "I6"),
+    "empty queue": (lambda core, timer, watchers, op: timer._queue._heap.clear(), "I3"),
+    "queued twice": (lambda core, timer, watchers, op: timer._queue._heap.extend(timer._queue._heap), "I3"),
+    "queued bucket changed": (lambda core, timer, watchers, op: shift(timer._queue._heap[0][2], "expiration", 1), "I3"),
+    "wheel turned back": (
+        lambda core, timer, watchers, op: shift(timer.wheels[0], "start", -timer.wheels[0].interval),
+        "I9",
+    ),
+    "handle lost": (lambda core, timer, watchers, op: setattr(core.alarm, "_handle", None), "I4"),
+    "sleeps too long": (lambda core, timer, watchers, op: shift(core.alarm, "until", 10**12), "I4"),
+    "half closed": (lambda core, timer, watchers, op: setattr(core, "state", CLOSED), "I13"),
+}
 
 
-def miscount_a_bucket(purgatory: Any, op: Any) -> None:
-    op._ring_bucket.count += 1
-
-
-def count_in_another_bucket(purgatory: Any, op: Any) -> None:
-    op._ring_bucket = next(
-        bucket for bucket in core_of(purgatory).deadlines.timer.wheels[0].buckets if bucket is not op._ring_bucket
-    )
-
-
-def forget_that_it_is_parked(purgatory: Any, op: Any) -> None:
-    op._op_watched_at = -math.inf
-
-
-def forget_its_keys(purgatory: Any, op: Any) -> None:
-    op._op_keys = ()
-
-
-def forget_the_queue(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).deadlines.timer._queue._heap.clear()
-
-
-def queue_twice(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).deadlines.timer._queue._heap *= 2
-
-
-def change_a_queued_bucket(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).deadlines.timer._queue._heap[0][2].expiration += 1
-
-
-def turn_a_wheel_back(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).deadlines.timer.wheels[0].start -= core_of(purgatory).deadlines.timer.wheels[0].interval
-
-
-def lose_the_handle(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).alarm._handle = None
-
-
-def sleep_too_long(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).alarm.until += 10**12
-
-
-def close_half(purgatory: Any, op: Any) -> None:
-    core_of(purgatory).state = CLOSED
-
-
-DAMAGES: list[tuple[Callable[[Any, Any], None], str]] = [
-    (take_from_timer, "I6"),
-    (take_from_timer_uncounted, "I5"),
-    (tear_the_ring, "I6"),
-    (move_the_deadline, "I1"),
-    (take_from_one_key, "I6"),
-    (take_from_all_keys, "I5"),
-    (leave_a_key_empty, "I6"),
-    (leave_an_ended_op_listed, "I6"),
-    (miscount_the_entries, "I6"),
-    (miscount_the_pending, "I5"),
-    (miscount_the_timer, "I5"),
-    (miscount_a_bucket, "I5"),
-    (count_in_another_bucket, "I5"),
-    (forget_that_it_is_parked, "I5"),
-    (forget_its_keys, "I6"),
-    (forget_the_queue, "I3"),
-    (queue_twice, "I3"),
-    (change_a_queued_bucket, "I3"),
-    (turn_a_wheel_back, "I9"),
-    (lose_the_handle, "I4"),
-    (sleep_too_long, "I4"),
-    (close_half, "I13"),
-]
-
-
-@pytest.mark.parametrize(("damage", "invariant"), DAMAGES, ids=lambda value: getattr(value, "__name__", value))
-async def test_check_invariants_names_what_is_broken(
-    damage: Callable[[Any, Any], None], invariant: str, clock: ManualClock
-) -> None:
+@pytest.mark.parametrize("name", DAMAGES)
+async def test_check_invariants_names_what_is_broken(clock: ManualClock, name: str) -> None:
+    damage, invariant = DAMAGES[name]
     purgatory = Purgatory(clock=clock)
     await purgatory.start()
     await clock.advance(0)
-    op = purgatory.watch(Waiting(0.010), ["a", "b"])
-    purgatory.watch(Waiting(5.0), ["b"])
+    op = purgatory.watch(Op(0.010), ["a", "b"])
+    purgatory.watch(Op(5.0), ["b"])
     check_invariants(purgatory)
-    damage(purgatory, op)
+    core: Any = core_of(purgatory)
+    damage(core, core.deadlines.timer, core.watchers, op)
     with pytest.raises(AssertionError, match=f"^{invariant}: "):
         check_invariants(purgatory)
+
+
+# integer nanoseconds: sums of decimals are exact, and so are the deadlines
+
+NS: Final = 1_000_000_000
+TICK_NS: Final = 1_000_000
+
+#: Nanoseconds: decimals of at most 9 digits, from a nanosecond to 1,000 seconds, as people write them and as they come.
+spans = st.integers(1, 10**12) | st.sampled_from(
+    [1, 3, 999, 10**6, 10**6 + 1, 10**8, 3 * 10**8, 10**9, 10**9 - 1, 123_456_789, 59_999_999_999, 10**12]
+)
+pauses = st.lists(spans, max_size=4)
+
+exactly = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def now_ns(clock: ManualClock) -> int:
+    return round(clock.time() * NS)
+
+
+@pytest.mark.parametrize(
+    ("step", "times", "total"), [(0.1, 3, 0.3), (0.001, 1000, 1.0), (1e-9, 100, 1e-7), (0.7, 3, 2.1)]
+)
+async def test_advance_in_decimals_adds_up(step: float, times: int, total: float) -> None:
+    clock = ManualClock()
+    for _ in range(times):
+        await clock.advance(step)
+    assert clock.time() == total
+
+
+@pytest.mark.parametrize("start", [0.1, 0.3, 1_000_000.123456])
+async def test_advance_from_a_start_adds_up(start: float) -> None:
+    clock = ManualClock(start)
+    assert clock.time() == start
+    for _ in range(10):
+        await clock.advance(0.1)
+    assert clock.time() == (round(start * NS) + NS) / NS
+
+
+async def expires_exactly(before: list[int], timeout: int, parts: list[int], tick: int, by_reschedule: bool) -> None:
+    """An operation watched after the pauses *before* expires *timeout* later, up to the next multiple of *tick*.
+
+    Args: parts: how the time until a nanosecond before is cut into advances. All in nanoseconds.
+    """
+    clock = ManualClock()
+    async with Purgatory(clock=clock, tick=tick / NS) as purgatory:
+        for pause in before:
+            await clock.advance(pause / NS)
+        began = sum(before)
+        assert now_ns(clock) == began
+        op = Op(None if by_reschedule else timeout / NS)
+        purgatory.watch(op, ["key"])
+        if by_reschedule:
+            assert purgatory.reschedule(op, timeout / NS)
+        due = -(-(began + timeout) // tick) * tick
+        for part in parts:
+            pause = min(part, due - 1 - now_ns(clock))
+            await clock.advance(pause / NS)
+        await clock.advance((due - 1 - now_ns(clock)) / NS)
+        assert (now_ns(clock), op.outcome) == (due - 1, None)
+        await clock.advance(1 / NS)
+        assert (now_ns(clock), op.expired) == (due, True)
+
+
+@exactly
+@given(before=pauses, timeout=spans, parts=pauses, by_reschedule=st.booleans(), tick=st.sampled_from([1, TICK_NS]))
+@example(before=[100_000_000], timeout=200_000_000, parts=[], by_reschedule=False, tick=1)  # 0.1 + 0.2
+def test_expiry_is_at_the_first_tick_and_not_before_it(
+    before: list[int], timeout: int, parts: list[int], by_reschedule: bool, tick: int
+) -> None:
+    asyncio.run(expires_exactly(before, timeout, parts, tick, by_reschedule))
+
+
+@exactly
+@given(timeouts=st.lists(spans, min_size=2, max_size=6), step=st.integers(1, 10**9))
+def test_expiry_of_many_sees_its_own_nanosecond(timeouts: list[int], step: int) -> None:
+    """One large advance stops at each deadline on the way, and time() there is that nanosecond."""
+
+    async def seen() -> list[int]:
+        clock = ManualClock()
+        expired_at: list[int] = []
+
+        class Looking(Op):
+            def on_expiration(self) -> None:
+                expired_at.append(now_ns(clock))
+
+        async with Purgatory(clock=clock, tick=1e-9) as purgatory:
+            await clock.advance(step / NS)
+            for timeout in timeouts:
+                purgatory.watch(Looking(timeout / NS), ["key"])
+            await clock.advance(max(timeouts) / NS)
+        return expired_at
+
+    assert asyncio.run(seen()) == sorted(step + timeout for timeout in timeouts)

@@ -41,35 +41,28 @@ asyncio.run(main())
 """
 
 
-def run(thrown: str) -> list[str]:
-    """The output of the script when it throws the expression *thrown* three times, then awaits."""
-    script = SCRIPT.format(thrown=thrown)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=False)
+def run(thrown: str, script: str = SCRIPT) -> list[str]:
+    """The output of *script* when it throws the expression *thrown* three times, then awaits."""
+    command = [sys.executable, "-c", script.format(thrown=thrown)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("thrown", ["ValueError('x')", "ValueError", "KeyboardInterrupt()", "GeneratorExit()"])
-def test_throw_before_the_first_send_raises_it(thrown: str) -> None:
-    name = thrown.partition("(")[0]
-    assert run(thrown) == [f"{name} None"] * 3 + ["result completed 0"]
-
-
-def test_throw_cancelled_error_before_the_first_send_raises_it() -> None:
-    """The task was cancelled before it began to wait: as on a Future, this alone does not end the operation."""
-    assert run("asyncio.CancelledError()") == ["CancelledError None"] * 3 + ["result completed 0"]
-
-
-@pytest.mark.parametrize("thrown", ["[]", "()", "'text'", "None", "list", "42"])
-def test_throw_of_no_exception_raises_type_error(thrown: str) -> None:
-    assert run(thrown) == ["TypeError None"] * 3 + ["result completed 0"]
+@pytest.mark.parametrize(
+    ("thrown", "raised"),
+    [
+        *((thrown, thrown.partition("(")[0]) for thrown in ("ValueError('x')", "ValueError", "KeyboardInterrupt()")),
+        ("GeneratorExit()", "GeneratorExit"),
+        ("asyncio.CancelledError()", "CancelledError"),  # as on a Future, this alone does not end the operation
+        *((thrown, "TypeError") for thrown in ("[]", "()", "'text'", "None", "list", "42")),
+    ],
+)
+def test_throw_before_the_first_send_raises_it(thrown: str, raised: str) -> None:
+    assert run(thrown) == [f"{raised} None"] * 3 + ["result completed 0"]
 
 
 @pytest.mark.parametrize("thrown", ["[]", "42"])
 def test_throw_of_no_exception_after_the_first_send(thrown: str) -> None:
     script = SCRIPT.replace("            try:\n", "            awaiting.send(None)\n            try:\n", 1)
-    done = subprocess.run(
-        [sys.executable, "-c", script.format(thrown=thrown)], capture_output=True, text=True, timeout=20, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["TypeError None"] * 3 + ["result completed 0"]
+    assert run(thrown, script) == ["TypeError None"] * 3 + ["result completed 0"]

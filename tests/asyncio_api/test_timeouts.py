@@ -11,8 +11,9 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from aiopurgatory import Purgatory, PurgatoryClosedError
-from aiopurgatory.clock import ClockHandle
 from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import CountingClock, turns
 
 
 async def sleep_within(purgatory: Purgatory, seconds: float | None) -> None:
@@ -33,29 +34,15 @@ async def cancelled(purgatory: Purgatory) -> asyncio.Task[None]:
     return task
 
 
-class SteppingClock:
-    """A clock that can be set back."""
-
-    def __init__(self) -> None:
-        self.steady = ManualClock()
-        self.behind = 0.0
-
-    def time(self) -> float:
-        return self.steady.time() - self.behind
-
-    def call_at(self, when: float, callback: Callable[[], object], /) -> ClockHandle:
-        return self.steady.call_at(when + self.behind, callback)
-
-
 async def test_timeout_after_the_clock_was_set_back_still_comes() -> None:
-    clock = SteppingClock()
+    clock = CountingClock()
     async with Purgatory(clock=clock) as purgatory:
         tasks = [await started(purgatory, 1.0)]
-        await clock.steady.advance(1.0)
-        clock.behind = 0.5
+        await clock.manual.advance(1.0)
+        clock.manual = ManualClock(0.5)
         tasks.append(await started(purgatory, 0.1))
         check_invariants(purgatory)
-        await clock.steady.advance(0.6)
+        await clock.manual.advance(0.6)
         assert all(task.done() and isinstance(task.exception(), TimeoutError) for task in tasks)
 
 
@@ -67,19 +54,6 @@ async def test_timeout_is_never_early_and_within_a_tick() -> None:
         assert not task.done()
         await clock.advance(0.008)
         assert isinstance(task.exception(), TimeoutError)
-
-
-async def test_timeouts_of_a_day_cascade_and_fire_in_order() -> None:
-    clock = ManualClock()
-    async with Purgatory(clock=clock) as purgatory:
-        ended: list[float] = []
-        for seconds in (86400.0, 3600.0, 60.0):
-            task = await started(purgatory, seconds)
-            task.add_done_callback(lambda task, seconds=seconds: ended.append(seconds))  # type: ignore[misc]
-            task.add_done_callback(lambda task: task.exception())
-        await clock.advance(90000.0)
-        assert ended == [60.0, 3600.0, 86400.0]
-        check_invariants(purgatory)
 
 
 async def test_block_left_in_time_leaves_nothing_behind() -> None:
@@ -111,10 +85,7 @@ async def test_close_ends_blocks_with_purgatory_closed_error() -> None:
 
 @pytest.mark.parametrize("is_reading", [False, True])
 @pytest.mark.parametrize("blocks", [1, 2])
-async def test_close_ends_a_follow_in_a_block_quietly(is_reading: bool, blocks: int) -> None:
-    purgatory = Purgatory()
-    await purgatory.start()
-
+async def test_close_ends_a_follow_in_a_block_quietly(purgatory: Purgatory, is_reading: bool, blocks: int) -> None:
     async def read(since: object) -> None:
         if is_reading:
             await asyncio.Event().wait()
@@ -131,18 +102,14 @@ async def test_close_ends_a_follow_in_a_block_quietly(is_reading: bool, blocks: 
         return task.cancelling()
 
     following = asyncio.create_task(follow(blocks))
-    while purgatory.num_delayed == 0:  # noqa: ASYNC110 nothing tells of it
-        await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turns(3)
     purgatory.close()
     assert await following == 0
     check_invariants(purgatory)
 
 
-async def test_close_ends_a_block_that_does_more_than_follow() -> None:
+async def test_close_ends_a_block_that_does_more_than_follow(purgatory: Purgatory) -> None:
     """Its deadline would never come."""
-    purgatory = Purgatory("fetch")
-    await purgatory.start()
 
     async def read(since: object) -> tuple[int, int]:
         return 1, 1
@@ -153,28 +120,24 @@ async def test_close_ends_a_block_that_does_more_than_follow() -> None:
                 await asyncio.Event().wait()
 
     following = asyncio.create_task(follow())
-    while purgatory.num_delayed == 0:  # noqa: ASYNC110 nothing tells of it
-        await asyncio.sleep(0)
+    await turns(3)
     purgatory.close()
-    with pytest.raises(PurgatoryClosedError, match="purgatory 'fetch' was closed"):
+    with pytest.raises(PurgatoryClosedError, match="purgatory 'test' was closed"):
         await following
 
 
-async def test_close_in_its_own_block_cancels_no_later_await() -> None:
-    purgatory, task = Purgatory(), asyncio.current_task()
-    await purgatory.start()
+async def test_close_in_its_own_block_cancels_no_later_await(purgatory: Purgatory) -> None:
+    task = asyncio.current_task()
     async with purgatory.timeout(30.0):
         purgatory.close()
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await turns(3)
     assert task is not None
     assert task.cancelling() == 0
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_close_in_its_own_block_ends_the_next_await(is_restarted: bool) -> None:
-    purgatory, task = Purgatory("fetch"), asyncio.current_task()
-    await purgatory.start()
+async def test_close_in_its_own_block_ends_the_next_await(purgatory: Purgatory, is_restarted: bool) -> None:
+    task = asyncio.current_task()
 
     async def close_and_wait() -> None:
         async with purgatory.timeout(30.0) as block:
@@ -187,31 +150,25 @@ async def test_close_in_its_own_block_ends_the_next_await(is_restarted: bool) ->
                     block.reschedule(block.when())
             await asyncio.Event().wait()
 
-    with pytest.raises(PurgatoryClosedError, match="purgatory 'fetch' was closed"):
+    with pytest.raises(PurgatoryClosedError, match="purgatory 'test' was closed"):
         await close_and_wait()
     assert task is not None
     assert (task.cancelling(), purgatory.statistics().timeouts) == (0, 0)
     check_invariants(purgatory)
-    await purgatory.aclose()
 
 
-async def test_close_in_an_inner_block_ends_the_outer_await() -> None:
-    purgatory = Purgatory("fetch")
-    await purgatory.start()
-
+async def test_close_in_an_inner_block_ends_the_outer_await(purgatory: Purgatory) -> None:
     async def nested() -> None:
         async with purgatory.timeout(30.0):
             async with purgatory.timeout(20.0):
                 purgatory.close()
             await asyncio.Event().wait()
 
-    with pytest.raises(PurgatoryClosedError, match="purgatory 'fetch' was closed"):
+    with pytest.raises(PurgatoryClosedError, match="purgatory 'test' was closed"):
         await nested()
 
 
-async def test_close_during_a_cancelled_block_changes_nothing() -> None:
-    purgatory = Purgatory()
-    await purgatory.start()
+async def test_close_during_a_cancelled_block_changes_nothing(purgatory: Purgatory) -> None:
     task = await started(purgatory, 30.0)
     task.cancel()
     purgatory.close()
@@ -253,20 +210,6 @@ async def test_timeout_made_while_closed_counts_from_then() -> None:
                 await asyncio.sleep(5)
         async with purgatory.timeout(5.0):
             await asyncio.sleep(0.02)
-
-
-async def test_operations_and_blocks_share_the_clock() -> None:
-    clock = ManualClock()
-    async with Purgatory(clock=clock) as purgatory:
-        block = await started(purgatory, 2.0)
-        wait = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=1.0))
-        await asyncio.sleep(0)
-        await clock.advance(1.0)
-        assert isinstance(wait.exception(), TimeoutError)
-        assert not block.done()
-        await clock.advance(1.0)
-        assert isinstance(block.exception(), TimeoutError)
-        assert purgatory.statistics().expired == 1
 
 
 async def test_expire_all_and_max_pending_leave_blocks_alone() -> None:

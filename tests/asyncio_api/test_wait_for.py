@@ -12,14 +12,9 @@ import pytest
 from aiopurgatory import DeadlineError, Purgatory, PurgatoryClosedError, PurgatoryError
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .test_wait_for_async import Table, settle
+from .parts import Table, begun, turns
 
 Condition: TypeAlias = Callable[[], Any]
-
-
-@pytest.fixture
-def table() -> Table:
-    return Table()
 
 
 @pytest.fixture(params=["plain", "awaited"])
@@ -42,14 +37,13 @@ async def test_value_that_is_there_is_returned_after_one_look(
 async def test_check_leads_to_another_look(
     purgatory: Purgatory, table: Table, condition: Condition, timeout: float | None
 ) -> None:
-    waiting = asyncio.create_task(purgatory.wait_for(condition, ["a", "b"], timeout=timeout))
-    await settle()
+    waiting = await begun(purgatory, condition, "a", "b", timeout=timeout)
     before = table.reads
     purgatory.check_and_complete("b")
-    await settle()
+    await turns(10)
     assert (waiting.done(), table.reads) == (False, before + 1)
     table.row = "row"
-    await settle()
+    await turns(10)
     assert table.reads == before + 1  # nobody has said so
     purgatory.check_and_complete("b")
     check_invariants(purgatory)
@@ -109,14 +103,6 @@ async def test_false_value_at_the_deadline_is_named(
     )
 
 
-async def test_false_data_that_was_taken_is_named(purgatory: Purgatory, clock: ManualClock) -> None:
-    jobs = [0]  # the condition takes it, and takes it for nothing
-    task = asyncio.create_task(purgatory.wait_for(lambda: jobs.pop() if jobs else None, ["key"], timeout=1.0))
-    await clock.advance(1.0)
-    with pytest.raises(DeadlineError, match=r"; it returned 0, which counts as false; "):
-        await task
-
-
 async def test_deadline_error_without_a_deadline_names_what_ended_it(purgatory: Purgatory) -> None:
     task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=None))
     await asyncio.sleep(0)
@@ -150,8 +136,7 @@ async def test_error_of_the_condition_is_raised(
 
 
 async def test_error_of_a_later_look_is_raised(purgatory: Purgatory, table: Table, condition: Condition) -> None:
-    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=5.0))
-    await settle()
+    waiting = await begun(purgatory, condition)
     table.row = ZeroDivisionError()
     purgatory.check_and_complete("key")
     with pytest.raises(ZeroDivisionError):
@@ -189,12 +174,11 @@ async def test_end_from_outside_leaves_nothing(
         table.gate.clear()  # and nothing opens it
     elif when == "pausing":
         table.row = ConnectionError()
-    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=5.0, retry_on=ConnectionError))
-    await settle()
+    waiting = await begun(purgatory, condition, retry_on=ConnectionError)
     before = table.reads
     ends, error = ENDS[end]
     waiting.cancel() if end == "cancel the task" else ends(purgatory)
-    await settle()
+    await turns(10)
     assert waiting.done()
     with pytest.raises(error):
         await waiting

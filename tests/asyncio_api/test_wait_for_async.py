@@ -13,60 +13,15 @@ from weakref import ref
 
 import pytest
 
-from aiopurgatory import DeadlineError, DelayedOperation, Purgatory, PurgatoryFullError
+from aiopurgatory import DeadlineError, Purgatory, PurgatoryFullError
 from aiopurgatory.testing import ManualClock, check_invariants
 
-
-class Table:
-    """A remote table: a read takes the value at its beginning, and returns it or raises it when the test lets it."""
-
-    def __init__(self) -> None:
-        self.row: Any = None
-        self.reads = 0
-        self.reading = 0
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    def look(self) -> Any:
-        """Read at once."""
-        self.reads += 1
-        if isinstance(self.row, Exception):
-            raise self.row
-        return self.row
-
-    async def read(self) -> Any:
-        self.reads += 1
-        self.reading += 1
-        seen = self.row
-        try:
-            await self.gate.wait()
-            await asyncio.sleep(0)
-        finally:
-            self.reading -= 1
-        if isinstance(seen, Exception):
-            raise seen
-        return seen
-
-
-class Never(DelayedOperation[None]):
-    def try_complete(self) -> bool:
-        return False
-
-
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
-@pytest.fixture
-def table() -> Table:
-    return Table()
+from .parts import Op, Table, begun, turns
 
 
 async def test_check_during_a_read_is_not_missed(purgatory: Purgatory, table: Table) -> None:
     table.gate.clear()
-    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
-    await settle()
+    waiting = await begun(purgatory, table.read)
     table.row = "row"  # too late for the read that is under way
     for _ in range(100):
         purgatory.check_and_complete("key")
@@ -85,10 +40,10 @@ async def test_deadline_during_a_read_reads_once_more(purgatory: Purgatory, tabl
     assert (await waiting, table.reads) == ("row", 2)
 
 
-@pytest.mark.parametrize("turns", range(12))
-async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, table: Table, turns: int) -> None:
+@pytest.mark.parametrize("steps", range(12))
+async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, table: Table, steps: int) -> None:
     waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key", "other"], timeout=5.0))
-    for turn in range(turns):
+    for turn in range(steps):
         if turn == 3:
             purgatory.check_and_complete("other")
         if turn == 5:
@@ -96,26 +51,14 @@ async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, table:
             purgatory.check_and_complete("key")
         await asyncio.sleep(0)
     waiting.cancel()
-    await settle()
+    await turns(10)
     assert waiting.cancelled() or waiting.result() == "row"
     assert (purgatory.num_delayed, purgatory.watched_entries, table.reading) == (0, 0, 0)
     check_invariants(purgatory)
 
 
-async def test_full_purgatory_refuses_before_it_reads(clock: ManualClock, table: Table) -> None:
-    async with Purgatory(clock=clock, max_pending=1) as purgatory:
-        first = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
-        await settle()
-        with pytest.raises(PurgatoryFullError):
-            await purgatory.wait_for(table.read, ["key"], timeout=5.0)
-        assert table.reads == 1
-        first.cancel()
-        await settle()
-
-
 async def test_completed_from_outside_reads_once_more(purgatory: Purgatory, table: Table) -> None:
-    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
-    await settle()
+    waiting = await begun(purgatory, table.read)
     table.row = "row"
     assert purgatory.waiting("key")[0].force_complete()
     assert (await waiting, table.reads) == ("row", 2)
@@ -142,10 +85,10 @@ async def test_retry_on_keeps_it_parked_until_the_next_check(purgatory: Purgator
     waiting = asyncio.create_task(
         purgatory.wait_for(source.read, ["key"], timeout=60.0, retry_on=(ConnectionError, TimeoutError))
     )
-    await settle()
+    await turns(10)
     assert (waiting.done(), source.reads, purgatory.num_delayed) == (False, 1, 1)
     purgatory.check_and_complete("key")
-    await settle()
+    await turns(10)
     assert source.reads == 2
     purgatory.check_and_complete("key")
     assert (await waiting, source.reads) == ("row", 3)
@@ -177,7 +120,7 @@ async def test_retry_on_error_of_the_last_read_is_the_cause(purgatory: Purgatory
     source = Flaky(*errors)
     waiting = asyncio.create_task(purgatory.wait_for(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
     await clock.advance(5.0)
-    await settle()
+    await turns(10)
     with pytest.raises(DeadlineError) as caught:
         await waiting
     assert caught.value.__cause__ is errors[source.reads - 1]
@@ -186,8 +129,7 @@ async def test_retry_on_error_of_the_last_read_is_the_cause(purgatory: Purgatory
 
 async def test_other_errors_are_raised_at_once(purgatory: Purgatory) -> None:
     source = Flaky(ConnectionError(), LookupError("no such table"))
-    waiting = asyncio.create_task(purgatory.wait_for(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
-    await settle()
+    waiting = await begun(purgatory, source.read, retry_on=ConnectionError)
     purgatory.check_and_complete("key")
     with pytest.raises(LookupError):
         await waiting
@@ -202,7 +144,7 @@ async def test_default_is_returned_if_the_last_read_failed(
         purgatory.wait_for(source.read, ["key"], timeout=timeout, retry_on=ConnectionError, default="none")
     )
     await clock.advance(5.0)
-    await settle()
+    await turns(10)
     assert await waiting == "none"
 
 
@@ -250,8 +192,7 @@ CONDITIONS: dict[str, Callable[[Table], Callable[[], Any]]] = {
 @pytest.mark.parametrize("timeout", [5.0, None, 0])
 async def test_whatever_can_be_awaited_is(purgatory: Purgatory, table: Table, kind: str, timeout: float | None) -> None:
     condition = CONDITIONS[kind](table)
-    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=timeout, default="none"))
-    await settle()
+    waiting = await begun(purgatory, condition, timeout=timeout, default="none")
     assert (waiting.done(), table.reads) == (timeout == 0, 1)
     table.row = "row"
     purgatory.check_and_complete("key")
@@ -284,20 +225,11 @@ async def test_awaitable_that_a_read_returns_is_the_value(purgatory: Purgatory) 
     assert await purgatory.wait_for(condition, ["key"], timeout=0) is inner
 
 
-async def test_awaitable_in_a_tuple_is_the_value(purgatory: Purgatory) -> None:
-    inner = asyncio.get_running_loop().create_future()
-    answers = [None, None, (inner,)]
-    waiting = asyncio.create_task(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout=5.0))
-    await settle()
-    purgatory.check_and_complete("key")
-    assert await waiting == (inner,)
-
-
 async def test_future_at_a_later_call_is_refused_and_left_alone(purgatory: Purgatory) -> None:
     inner = asyncio.get_running_loop().create_future()
     answers = [None, None, inner]
     waiting = asyncio.create_task(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout=5.0))
-    await settle()
+    await turns(10)
     purgatory.check_and_complete("key")
     with pytest.raises(
         TypeError, match=r"^condition must return an awaitable at its first call or never, got <Future "
@@ -322,17 +254,16 @@ async def test_value_that_only_looks_awaitable_is_returned(purgatory: Purgatory,
 @pytest.mark.filterwarnings("error")
 async def test_full_purgatory_closes_what_the_first_call_returned(clock: ManualClock, table: Table) -> None:
     async with Purgatory(clock=clock, max_pending=1) as purgatory:
-        first = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
-        await settle()
+        first = await begun(purgatory, table.read)
         task = asyncio.ensure_future(table.read())
         coroutine = table.read()
-        for begun in (coroutine, task):
+        for started in (coroutine, task):
             with pytest.raises(PurgatoryFullError):
-                await purgatory.wait_for(lambda: begun, ["key"], timeout=5.0)  # noqa: B023
-        await settle()
+                await purgatory.wait_for(lambda: started, ["key"], timeout=5.0)  # noqa: B023
+        await turns(10)
         assert (getcoroutinestate(coroutine), task.cancelled(), table.reads) == (CORO_CLOSED, True, 1)
         first.cancel()
-        await settle()
+        await turns(10)
     gc.collect()
 
 
@@ -346,20 +277,20 @@ async def test_condition_is_freed_with_the_wait(clock: ManualClock, how: str) ->
             freed = ref(table)
             table.row = "row" if how == "found" else None
             if how == "full":
-                purgatory.watch(Never(None), ["key"])
+                purgatory.watch(Op(), ["key"])
             waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
             del table
-            await settle()
+            await turns(10)
             if how == "close":
                 purgatory.close()
             elif how == "cancel":
                 waiting.cancel()
             await clock.advance(6.0)
-            await settle()
+            await turns(10)
             assert waiting.done()
             assert waiting.cancelled() or waiting.exception() or how == "found"
             del waiting
-            await settle()
+            await turns(10)
             assert freed() is None
     finally:
         gc.enable()
@@ -399,14 +330,6 @@ async def test_every_leaves_the_deadline_alone(purgatory: Purgatory, table: Tabl
     assert await waiting == "none"
 
 
-async def test_every_survives_no_error(purgatory: Purgatory) -> None:
-    async def condition() -> None:
-        raise OSError("down")
-
-    with pytest.raises(OSError, match="down"):
-        await purgatory.wait_for(condition, ["key"], timeout=5.0, every=1.0)
-
-
 @pytest.mark.parametrize(("wrong", "error"), [(0, ValueError), (-1.0, ValueError), ("1", TypeError)])
 async def test_wrong_every_is_named(purgatory: Purgatory, table: Table, wrong: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"^every must be "):
@@ -425,8 +348,7 @@ async def test_retry_on_survives_a_first_call_that_raises(purgatory: Purgatory, 
             raise errors.pop()
         return table.read() if is_async else table.row
 
-    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=5.0, retry_on=ConnectionError))
-    await settle()
+    waiting = await begun(purgatory, condition, retry_on=ConnectionError)
     assert (waiting.done(), errors, purgatory.num_delayed) == (False, [], 1)
     table.row = "row"
     purgatory.check_and_complete("key")

@@ -127,16 +127,6 @@ async def produce_that_waits(client: Client) -> list[Any]:
     return [late, in_time, read, await client.ask(frames.delete_topic("topic")), await waiting]
 
 
-async def followers_that_lag(client: Client) -> list[Any]:
-    """Followers fetch after 30 s, and are dropped after 0.3 s."""
-    waiting = await client.asking(frames.produce({KEY: SMALL}))
-    return [
-        await waiting,
-        await client.ask(frames.produce({KEY: SMALL})),
-        await client.ask(frames.fetch({KEY: 0}, wait=0.1)),
-    ]
-
-
 async def closing(client: Client) -> list[Any]:
     waiting = await client.asking(frames.fetch({KEY: 0}, wait=9))
     acked = await client.asking(frames.produce({OTHER: SMALL}, timeout=9))
@@ -153,7 +143,6 @@ async def closing(client: Client) -> list[Any]:
         (produce_and_fetch, {}),
         (fetch_that_waits, {}),
         (produce_that_waits, {"lag": 0.5}),
-        (followers_that_lag, {"lag": 30.0, "max_lag": 0.3}),
         (closing, {"lag": 30.0}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -163,7 +152,6 @@ def test_brokers_answer_alike(scenario: Scenario, settings: dict[str, Any]) -> N
     assert ours == theirs
     expected = {
         "produce_that_waits": {"request_timed_out", "unknown_topic_or_partition"},
-        "followers_that_lag": {"not_enough_replicas_after_append", "not_enough_replicas"},
         "fetch_that_waits": {"unknown_topic_or_partition"},
         "closing": {"request_timed_out"},
         "produce_and_fetch": {"offset_out_of_range", "corrupt_message", "unknown_topic_or_partition"},

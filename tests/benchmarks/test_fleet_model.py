@@ -22,21 +22,10 @@ def run(workers: int, events: float, costs: Costs = COSTS) -> Run:
     return Run(CORES, workers, events, HEARTBEAT, *model.on_one_machine(costs, CORES, workers, events, HEARTBEAT))
 
 
-def test_cold_one_worker_hears_only_itself() -> None:
-    worker, server = model.cold(COSTS, 1, 1_000.0, HEARTBEAT)
-    assert worker == pytest.approx(1e-3 + 1_000 * 200e-6)
-    assert server == pytest.approx(2e-3 + 1_000 * (20e-6 + 5e-6))
-
-
 def test_cold_each_worker_hears_the_events_of_all_others() -> None:
     worker, server = model.cold(COSTS, 4, 1_000.0, HEARTBEAT)
     assert worker == pytest.approx(1e-3 + 250 * 200e-6 + 750 * 50e-6)
     assert server == pytest.approx(2e-3 + 1_000 * 20e-6 + 4_000 * 5e-6)
-
-
-@pytest.mark.parametrize(("events", "expected"), [(0.0, 20.0), (15.0, 5.0), (1_000.0, 0.0)])
-def test_probes_events_make_them_needless(events: float, expected: float) -> None:
-    assert model.probes(100, events, HEARTBEAT) == expected
 
 
 MEASURED = [*((workers, events) for workers in (1, 2, 4) for events in (0.0, 300.0)), (2, 1_500.0)]
@@ -60,22 +49,11 @@ def test_fit_costs_that_fall_on_busy_cores_are_found() -> None:
     assert predicted == pytest.approx((measured.worker_share, measured.server_share))
 
 
-def test_factor_never_below_that_of_the_busiest_run() -> None:
-    warm = replace(COSTS, warmth=1.5, least_factor=0.5)
-    assert [model.factor(warm, load) for load in (0.0, 0.2, 100.0)] == pytest.approx([1.0, 1 / 1.3, 0.5])
-
-
 def test_fit_noise_makes_no_cost_negative() -> None:
     idle, falling = Run(2, 1, 0.0, HEARTBEAT, 0.001, 0.001), Run(2, 1, 100.0, HEARTBEAT, 0.04, 0.04)
     more = [Run(2, 2, 100.0, HEARTBEAT, 0.015, 0.03), Run(2, 4, 100.0, HEARTBEAT, 0.007, 0.02)]
     fitted = model.fit([idle, falling, *more])
     assert min(vars(fitted).values()) >= 0
-
-
-def test_plan_small_fleet_is_one_channel() -> None:
-    found = model.plan(COSTS, Assumptions(), 100_000)
-    assert (found.workers, found.machines, found.channels, found.servers) == (5, 1, 1, 1)
-    assert found.sockets == 100_000 + 2 * 5
 
 
 @pytest.mark.parametrize("polls", [1e6, 10e6, 100e6])
@@ -110,24 +88,6 @@ def test_saturation_names_what_is_full_first(assumed: Assumptions, what: str) ->
     assert found == what
     assert model.plan(COSTS, assumed, polls).channels > 1
     assert model.plan(COSTS, assumed, polls * 0.95).channels == 1
-
-
-def test_saturation_more_events_come_sooner() -> None:
-    calm, busy = Assumptions(), replace(Assumptions(), events_per_million=1_000.0)
-    assert model.saturation(COSTS, busy)[0] < model.saturation(COSTS, calm)[0]
-
-
-@pytest.mark.parametrize(
-    ("assumed", "workers"),
-    [
-        (Assumptions(cores=4), 4),
-        (Assumptions(bytes_per_machine=1e9), 2),
-        (Assumptions(sockets_per_machine=100_000), 4),
-        (Assumptions(bytes_per_machine=1e6), 1),
-    ],
-)
-def test_workers_per_machine_the_scarcest_decides(assumed: Assumptions, workers: int) -> None:
-    assert model.workers_per_machine(assumed) == workers
 
 
 def test_markdown_says_whether_the_model_holds() -> None:

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from peers.base import Peer
 from peers.events import EventPerKey, RayShape
@@ -18,7 +19,7 @@ from peers.old import Old
 from peers.ours import Ours, OursAwaited
 from workload.driver import Driver
 from workload.requests import as_requests
-from workload.traces import trace_of
+from workload.traces import SCHEMA, trace_of
 
 import aiopurgatory
 from aiopurgatory.pipeline import model
@@ -77,14 +78,6 @@ async def test_driver_ends_each_request_as_the_trace_says(peer: Peer, workload: 
     assert peer.pending() == 0
     await peer.stop()
     assert left_behind(peer) == []
-
-
-async def test_request_ready_at_once_completes(peer: Peer) -> None:
-    await peer.start()
-    peer.request(("a", "b"), 1.0, monotonic() + 1.0, 0.0, b"")
-    await asyncio.sleep(0.01)
-    assert (peer.tally.completed, peer.pending()) == (1, 0)
-    await peer.stop()
 
 
 async def test_complete_twice_counts_once(peer: Peer) -> None:
@@ -163,3 +156,13 @@ async def test_old_purgatory_keeps_the_satisfied_until_a_purge() -> None:
     await asyncio.sleep(0.03)  # the reaper wakes for the one that is due
     assert (peer.pending(), peer.purgatory.listed(), peer.purgatory.purges) == (1, 5, 1)
     await peer.stop()
+
+
+def test_as_requests_null_or_late_completion_is_none() -> None:
+    columns = {
+        "arrival_us": [0, 5, 9],
+        "keys": [[1, 2], [3], []],
+        "completion_us": [4_999, None, 200_000],
+        "timeout_us": [5_000, 5_000, 200_000],
+    }
+    assert as_requests(pa.table(columns, schema=SCHEMA)) == [((1, 2), 0.005, 4), ((3,), 0.005, None), ((), 0.2, None)]

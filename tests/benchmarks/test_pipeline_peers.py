@@ -18,8 +18,6 @@ import pyarrow.parquet as pq  # noqa: E402
 from pipelines import with_duckdb  # noqa: E402
 from pipelines.agreement import differences, read_table  # noqa: E402
 from pipelines.journals import MIDNIGHT, Shape, make  # noqa: E402
-from tables import pipelines  # noqa: E402
-from tables.results import Results  # noqa: E402
 
 from aiopurgatory import DelayedOperation, Purgatory  # noqa: E402
 from aiopurgatory.journal import Journal, schema  # noqa: E402
@@ -60,15 +58,6 @@ async def test_make_writes_files_as_journal_does(tmp_path: Path, journal: Path) 
         for number in range(len(wanted.schema_arrow)):
             one, other = (file.metadata.row_group(0).column(number) for file in (made, wanted))
             assert (one.compression, set(one.encodings)) == (other.compression, set(other.encodings))
-
-
-def test_make_same_rows_in_files_of_any_size(tmp_path: Path, journal: Path) -> None:
-    make(tmp_path, Shape(SHAPE.rows, 100, SHAPE.span))
-    few, many = (read_table(each / "operations").sort_by([("instance", "ascending"), ("sequence", "ascending")])
-                 for each in (journal, tmp_path))  # fmt: skip
-    assert few.equals(many)
-    assert few.num_rows == SHAPE.rows
-    assert len(list((tmp_path / "operations").rglob("*.parquet"))) == SHAPE.rows / 100
 
 
 def test_duckdb_rules_know_all_columns() -> None:
@@ -151,6 +140,13 @@ def test_differences_names_what_differs(tmp_path: Path, journal: Path, run: Any)
     assert any(line.startswith("days: operations differs") for line in found)
 
 
+def printed_by(program: str) -> list[str]:
+    """The words that *program* prints, in a process of its own: this one may have other children."""
+    command = [sys.executable, "-c", program]
+    folder = Path(with_duckdb.__file__).parents[1]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.split()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 def test_run_tree_counts_grandchildren_that_outlive() -> None:
     """As the JVM does: nobody waits for it, and it works on when the process that started it has ended."""
@@ -161,11 +157,7 @@ def test_run_tree_counts_grandchildren_that_outlive() -> None:
         f"ended = run_tree([sys.executable, '-W', 'ignore', '-c', {start!r}], folder=Path());"
         "print(ended.cpu, ended.output)"
     )
-    benchmarks = Path(pipelines.__file__).parents[1]
-    # In a process of its own: this one may have other children.
-    found = subprocess.run(
-        [sys.executable, "-c", measure], cwd=benchmarks, capture_output=True, text=True, check=True
-    ).stdout.split()
+    found = printed_by(measure)
     assert float(found[0]) >= 0.5
     assert found[1] == "started"
 
@@ -181,22 +173,6 @@ def test_tree_counts_children_that_nobody_waits_for() -> None:
         f"    child = subprocess.Popen([sys.executable, '-c', {busy!r}]); child.wait()\n"
         "    print(tree.cpu(), tree.forgotten())"
     )
-    benchmarks = Path(pipelines.__file__).parents[1]
-    found = subprocess.run(
-        [sys.executable, "-c", measure], cwd=benchmarks, capture_output=True, text=True, check=True
-    ).stdout.split()
+    found = printed_by(measure)
     assert float(found[0]) > 0.5
     assert 0.5 < float(found[1]) <= 1.3
-
-
-def test_section_compares_with_targets_and_peer() -> None:
-    line = {"table": "pipelines", "what": "session", "rows": 10_000_000, "first_wall": 10.0}
-    found = Results(
-        [
-            {**line, "competitor": "ours", "first_cpu": 45.0, "again_cpu": 20.0, "first_rows_s": 1e6},
-            {**line, "competitor": "duckdb", "first_cpu": 5.0, "again_cpu": 5.0, "first_rows_s": 2e6},
-        ]
-    )
-    text = pipelines.section(found)
-    assert "| the same, first in a session | 11 | 8 | 9 | reached |" in text
-    assert "| 9.00 / 4.00 |" in text

@@ -89,3 +89,16 @@ def test_losses_compare_tasks_with_tasks_and_need_a_clear_difference() -> None:
     assert targets.losses(found) == "- operations, watch, 1 key: futures, 250 against 300\n"
     found.lines[2]["value"] = 80
     assert "- operations, watch, 1 key: old, 80 against 100\n" in targets.losses(found)
+
+
+def test_section_ratio_is_the_median_of_the_rounds_ratios() -> None:
+    values = {"ours": [10.0, 30.0, 20.0], "asyncio": [100.0, 100.0, 400.0]}
+    labels = {"table": "timeouts", "what": "cost", "loop": "asyncio", "form": "compiled"}
+    found = Results(
+        {**labels, "competitor": name, "round": number, "value": value}
+        for name, each in values.items()
+        for number, value in enumerate(each)
+    )
+    text = sections.section("timeouts", found)
+    assert "| asyncio: CPU, ours / `asyncio.timeout()` | 0.3 | 0.15 | 0.1 | aim |" in text
+    assert "| asyncio | compiled | 20 (10 to 30) | 100 (100 to 400) | 0.10 (0.05 to 0.30) |" in text

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import COMPETITORS, TABLES
@@ -27,8 +28,8 @@ def test_run_smoke_measures_everything(tmp_path: Path) -> None:
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert run.returncode == 0, run.stderr
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    measured = [table for table in TABLES if table != "fleets" or program("initdb", "redis-server", "valkey-server")]
-    assert {line["table"] for line in lines} == {"machine", *measured}
+    tables = [table for table in TABLES if table != "fleets" or program("initdb", "redis-server", "valkey-server")]
+    assert {line["table"] for line in lines} == {"machine", *tables}
     assert all(line["never_woken"] == 0 for line in lines if line.get("what") == "fault")
     requests = [line for line in lines if line["table"] == "requests"]
     assert {line["competitor"] for line in requests} == {label for label, _, _ in COMPETITORS}
@@ -36,4 +37,61 @@ def test_run_smoke_measures_everything(tmp_path: Path) -> None:
         assert line["completed"] + line["expired"] == line["requests"] == 1_000
         assert abs(line["completed"] - 500) < 100
     text = (tmp_path / "RESULTS.md").read_text()
-    assert text.count(sections.measured_on(Results(lines))) == 2 + len(measured)  # the targets, where a peer beats us
+    assert text.count(sections.measured_on(Results(lines))) == 2 + len(tables)  # the targets, where a peer beats us
+
+
+def measured(script: str, *options: str, timeout: int = 55) -> tuple[Any, list[Any], str]:
+    """What *script* says about the machine, its lines, and all that it prints."""
+    command = [sys.executable, str(ROOT / "benchmarks" / script), *options]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    assert (run.returncode, run.stderr) == (0, "")
+    machine, *lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    assert machine["versions"].keys() >= {"Python", "aiopurgatory"}
+    return machine, lines, run.stdout
+
+
+@pytest.mark.slow
+def test_bench_follow_smoke_measures_every_competitor() -> None:
+    _, lines, text = measured("bench_follow.py", "--rounds", "1", "--values", "2000")
+    assert len({(line["what"], line["competitor"]) for line in lines}) == 12
+    assert all(line["cpu_us"] > 0 for line in lines)
+    assert "| at hand | " in text  # the table of all
+
+
+@pytest.mark.slow
+def test_bench_timeouts_smoke_measures_every_competitor() -> None:
+    _, lines, _ = measured("bench_timeouts.py", "--smoke", "--lines")
+    assert {line["what"] for line in lines} == {"cost", "traced"}
+    assert {"ours", "asyncio"} <= {line["competitor"] for line in lines}
+    assert all(line["value"] > 0 for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_bench_streams_smoke_delivers_to_every_listener() -> None:
+    for package in ("redis", "sse_starlette", "uvicorn", "uvloop"):
+        pytest.importorskip(package)
+    if program("redis-server", "valkey-server") is None:
+        pytest.skip("redis-server is not installed: make programs")
+    machine, lines, _ = measured("bench_streams.py", "--smoke", "--lines", timeout=110)
+    assert machine["versions"].keys() >= {"redis", "redis-server", "sse-starlette", "uvicorn"}
+    assert {line["what"] for line in lines} == {"2 x 3"}
+    assert {line["competitor"] for line in lines} == {"RedisLog", "XREAD", "MemoryLog", "Queue"}
+    for line in lines:
+        assert 0 < line["least_delivered"] <= line["most_delivered"]
+        assert 0.0 < line["p50_ms"] <= line["p99_ms"]
+    (connections,) = (line["connections"] for line in lines if line["competitor"] == "RedisLog")
+    assert connections <= 3
+
+
+def test_bench_timers_small_measures_every_design(tmp_path: Path) -> None:
+    pytest.importorskip("uvloop")
+    pytest.importorskip("pyperf")
+    output = tmp_path / "timers.json"
+    once = ["-p", "1", "-n", "1", "-w", "0", "-l", "1", "-q", "-o", str(output)]
+    command = [sys.executable, str(ROOT / "benchmarks/bench_timers.py"), "--pending", "1000", *once]
+    subprocess.run(command, check=True)
+    benchmarks = json.loads(output.read_text())["benchmarks"]
+    found = {(one["metadata"]["operation"], one["metadata"]["design"]) for one in benchmarks}
+    cancelling = {("add + cancel", name) for name in ("ours", "asyncio", "uvloop")}
+    assert found == cancelling | {("add + expire", name) for name in ("ours", "asyncio")}

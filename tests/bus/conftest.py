@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import pytest
 from private_servers import Server
@@ -22,20 +22,21 @@ def made(kind: type[Kind]) -> Kind:
         pytest.skip(f"{exc}: make programs")
 
 
-@pytest.fixture(scope="session", params=KINDS)
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server that stays up, of each kind."""
-    server = made(KINDS[request.param])
-    yield server
-    server.remove()
+def fixture_of(*kinds: type[Kind], scope: Literal["session", "module", "function"] = "module") -> Any:
+    """A fixture with a server, of each of the *kinds*."""
+
+    @pytest.fixture(scope=scope, params=kinds, ids=[kind.kind for kind in kinds])
+    def server(request: pytest.FixtureRequest) -> Iterator[Kind]:
+        with made(request.param) as server:
+            yield server
+
+    return server
 
 
-@pytest.fixture(params=KINDS)
-def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server to be killed and stopped, of each kind."""
-    server = made(KINDS[request.param])
-    yield server
-    server.remove()
+#: It stays up.
+server = fixture_of(*KINDS.values(), scope="session")
+#: It is to be killed and stopped.
+own_server = fixture_of(*KINDS.values(), scope="function")
 
 
 def pytest_asyncio_loop_factories(
@@ -44,7 +45,6 @@ def pytest_asyncio_loop_factories(
     """Run tests once if they use several processes, which have their own loops, or mostly wait."""
     once = (
         "test_processes",
-        "replay_chaos",
         "test_fault_of",
         "refused",
         "says_what_to_do",

@@ -9,8 +9,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Any, Self
+
+from private_proxy import Proxy
+from private_servers import Server
 
 from .worker import ROW
 
@@ -18,11 +22,24 @@ HERE = Path(__file__).parent
 
 
 class Fleet:
-    """Args: urls: one for each worker. more: rules to do ``without``, the ``padding`` of keys in bytes, ``replay``."""
+    """Workers that are connected, and publish.
+
+    Args:
+        urls: one for each worker.
+        rate: keys a second, of each. None: the workers are not connected yet.
+        more: rules to do ``without``, the ``padding`` of keys in bytes, ``replay``.
+    """
 
     def __init__(
-        self, urls: Sequence[str], keys: int = 200, heartbeat: float = 0.5, timeout: float = 0.5, **more: Any
+        self,
+        urls: Sequence[str],
+        rate: float | None = 0,
+        keys: int = 200,
+        heartbeat: float = 0.5,
+        timeout: float = 0.5,
+        **more: Any,
     ) -> None:
+        self.rate = rate
         self.more = {"without": "", "padding": 0, "replay": 0} | more
         self.urls, self.keys, self.heartbeat, self.timeout = urls, keys, heartbeat, timeout
         self.processes: list[asyncio.subprocess.Process] = []
@@ -40,6 +57,9 @@ class Fleet:
                 )
             )
         assert await asyncio.gather(*map(self.read, range(len(self.urls)))) == ["parked"] * len(self.urls)
+        if self.rate is not None:
+            await self.connect()
+            await self.ask_all(f"rate {self.rate}")
         return self
 
     async def __aexit__(
@@ -78,14 +98,27 @@ class Fleet:
         Returns: the workers' answers. Raises: AssertionError: somebody still is.
         """
         await self.ask_all("rate 0")
-        first = await self.ask_all("audit")
+        answers = await self.ask_all("audit")
         deadline = time.monotonic() + within
-        last = first
-        while any(answer["parked"] for answer in last) or not all(answer["connected"] for answer in last):
-            assert time.monotonic() < deadline, last
+        while any(answer["parked"] or not answer["connected"] for answer in answers):
+            assert time.monotonic() < deadline, answers
             await asyncio.sleep(0.05)
-            last = await self.ask_all("audit")
-        for one, other in zip(first, last, strict=True):
-            other["woken"], other["p50"], other["p99"] = one["woken"], one["p50"], one["p99"]
-            other["max"] = max(one["max"] or 0.0, other["max"] or 0.0)
-        return last
+            answers = await self.ask_all("audit")
+        return answers
+
+
+async def kill_often(server: Server, random: Random) -> None:
+    """Kill and restart *server*, five times."""
+    for _ in range(5):
+        await asyncio.sleep(random.uniform(0.5, 2.0))
+        server.kill()
+        await asyncio.sleep(random.uniform(0.1, 1.5))
+        await asyncio.to_thread(server.start)
+    await asyncio.sleep(2.0)
+
+
+async def break_often(proxies: Sequence[Proxy], random: Random) -> None:
+    """Harm the connections through one of the *proxies* in any way, fourteen times."""
+    for _ in range(14):
+        await asyncio.sleep(random.uniform(0.5, 3.0))
+        getattr(random.choice(proxies), random.choice(("cut", "swallow", "deafen", "mute")))()

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -126,13 +126,15 @@ def test_bus_on_options_of_no_kind_are_refused() -> None:
 
 
 class HangingDns:
-    """Answers for no name until released, and counts the threads that wait for it."""
+    """Answers for one.invalid alone until released, and counts the threads that wait for others."""
 
     def __init__(self) -> None:
         self.released = threading.Event()
         self.waiting = self.most = 0
 
     def __call__(self, host: str, *arguments: Any, **options: Any) -> Any:
+        if host == "one.invalid":
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
         self.waiting += 1
         self.most = max(self.most, self.waiting)
         self.released.wait(30.0)
@@ -141,11 +143,12 @@ class HangingDns:
 
 
 @pytest.fixture
-def dns(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDns]:
+async def dns(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HangingDns]:
     dns = HangingDns()
     monkeypatch.setattr(socket, "getaddrinfo", dns)
     yield dns
     dns.released.set()
+    await until(lambda: dns.waiting == 0)
 
 
 async def attempts(url: str, count: int) -> None:
@@ -167,8 +170,6 @@ async def test_open_dns_hangs_takes_one_thread(url: str, dns: HangingDns) -> Non
     await attempts(url, 8)
     assert dns.most == 1
     assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 5.0) == "free"
-    dns.released.set()
-    await until(lambda: dns.waiting == 0)
 
 
 @each_url
@@ -183,28 +184,9 @@ async def test_control_without_names_each_takes_one(url: str, dns: HangingDns, m
     monkeypatch.setattr(HostNames, "addresses", unresolved)
     await attempts(url, 4)
     assert dns.most == 4
-    dns.released.set()
-    await until(lambda: dns.waiting == 0)
-
-
-class SecondHangs(HangingDns):
-    """Knows the first of two hosts."""
-
-    def __call__(self, host: str, *arguments: Any, **options: Any) -> Any:
-        if host != "one.invalid":
-            return super().__call__(host, *arguments, **options)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
 
 
 TWO_HOSTS = "postgresql://one.invalid:1,two.invalid:1/db"
-
-
-@pytest.fixture
-def second_hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDns]:
-    dns = SecondHangs()
-    monkeypatch.setattr(socket, "getaddrinfo", dns)
-    yield dns
-    dns.released.set()
 
 
 async def to_thread_while_connecting(dns: HangingDns) -> bool:
@@ -217,21 +199,17 @@ async def to_thread_while_connecting(dns: HangingDns) -> bool:
     return False
 
 
-async def test_open_dns_hangs_for_the_second_host_takes_one_thread(second_hangs: HangingDns) -> None:
-    assert await to_thread_while_connecting(second_hangs)
-    assert second_hangs.most == 1
+async def test_open_dns_hangs_for_the_second_host_takes_one_thread(dns: HangingDns) -> None:
+    assert await to_thread_while_connecting(dns)
+    assert dns.most == 1
 
 
-async def test_control_second_host_looked_up_by_asyncpg(
-    second_hangs: HangingDns, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_control_second_host_looked_up_by_asyncpg(dns: HangingDns, monkeypatch: pytest.MonkeyPatch) -> None:
     """On asyncio's loop: that of uvloop has threads of its own."""
     if "uvloop" in type(asyncio.get_running_loop()).__module__:
         return
     monkeypatch.setattr("aiopurgatory.bus.postgres.NamesLoop", lambda _: asyncio.get_running_loop())
-    assert not await to_thread_while_connecting(second_hangs)
-    second_hangs.released.set()
-    await until(lambda: second_hangs.waiting == 0)
+    assert not await to_thread_while_connecting(dns)
 
 
 async def test_addresses_answered_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from statistics import median
 from typing import Any
@@ -17,18 +17,14 @@ from private_servers import Postgres, Server  # noqa: E402
 from aiopurgatory.bus import Bus, BusConnectError, postgres  # noqa: E402
 from aiopurgatory.bus.postgres import PostgresBus, PostgresEngine  # noqa: E402
 
-from .conftest import made  # noqa: E402
+from .conftest import fixture_of, made  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 
 BUSES = 3
 TIMEOUT = 0.4
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = made(Postgres)
-    yield server
-    server.remove()
+server = fixture_of(Postgres)
 
 
 @asynccontextmanager

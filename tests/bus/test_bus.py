@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from aiopurgatory.bus import BusClosedError, BusConnectError
-from aiopurgatory.bus.engine import Hear, Link, Lost
+from aiopurgatory.bus.engine import Hear, Lost
 from aiopurgatory.bus.server import ServerBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
-from .waits import Recorder, Told, until
+from .waits import OwnLink, Recorder, Told, said_by_child, until
 
 
 @pytest.fixture
 def server() -> MemoryServer:
     return MemoryServer()
-
-
-async def test_lose_is_noticed_by_the_missing_echo(server: MemoryServer) -> None:
-    here, there = Recorder(), Recorder()
-    async with MemoryBus(server, [here]) as one, MemoryBus(server, [there], heartbeat=0.2, timeout=0.2) as other:
-        other.lose()
-        before = there.everything
-        one.publish("key")
-        noticed = await until(lambda: there.everything > before, 2.0)
-        assert 0.15 < noticed < 1.5 * 0.2 + 0.2 + 0.3
-        assert there.keys == []
-        await until(lambda: other.statistics().connected)
-        assert other.statistics().gaps == 1
-        one.publish("key")
-        await until(lambda: there.keys == ["key"])
-        assert here.keys == ["key", "key"]
 
 
 async def test_gap_checks_everything_and_reconnects(server: MemoryServer) -> None:
@@ -170,25 +153,16 @@ async def test_flush_cancelled_anywhere_leaves_nothing(server: MemoryServer, tur
 # start and close at once, and ends that nobody asked for
 
 
-class Silent:
+class Silent(OwnLink):
     """An engine with a server that hangs at *place*."""
 
     def __init__(self, place: str = "open") -> None:
         self.place = place
 
-    async def open(self, hear: Hear, lost: Lost) -> Link:
+    async def open(self, hear: Hear, lost: Lost) -> Self:
         if self.place == "open":
             await asyncio.sleep(3600.0)
         return self
-
-    async def send(self, messages: list[str]) -> None:
-        """No echo."""
-
-    def abort(self) -> None:
-        pass
-
-    def explain(self, exc: Exception) -> str:
-        return f"what is wrong: {exc!r}"
 
 
 @pytest.mark.parametrize("place", ["open", "echo"])
@@ -312,8 +286,8 @@ async def test_task_cancelled_at_once_fails_start(server: MemoryServer) -> None:
 
 
 async def test_task_ended_by_an_exception_fails_start() -> None:
-    class Ends(Silent):
-        async def open(self, hear: Hear, lost: Lost) -> Link:
+    class Ends(OwnLink):
+        async def open(self, hear: Hear, lost: Lost) -> Self:
             raise GeneratorExit
 
     bus = ServerBus(Ends(), [])
@@ -321,20 +295,6 @@ async def test_task_ended_by_an_exception_fails_start() -> None:
         await asyncio.wait_for(bus.start(), 5.0)
     with pytest.raises(GeneratorExit):
         await bus._task  # type: ignore[misc]
-
-
-async def test_link_cancelled_from_within_is_a_gap(server: MemoryServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client library may cancel a future that the bus awaits."""
-    async with MemoryBus(server, []) as bus:
-
-        async def send(self: object, messages: list[str]) -> None:
-            monkeypatch.undo()
-            raise asyncio.CancelledError
-
-        monkeypatch.setattr("aiopurgatory.testing.bus._MemoryLink.send", send)
-        bus.publish("key")
-        await asyncio.wait_for(bus.flush(), 5.0)
-        assert bus.statistics().gaps == 1
 
 
 async def test_link_cancelled_from_within_after_a_lost_cancellation_is_a_gap(
@@ -386,16 +346,13 @@ async def test_aclose_in_an_outage_says_what_is_lost(server: MemoryServer, caplo
 
 
 async def test_statistics_in_a_forked_child_says_so(server: MemoryServer) -> None:
+    def say() -> str:
+        found = bus.statistics()
+        return f"{found.connected} {found.since_echo} {found.error} {bus!r}"
+
     async with MemoryBus(server, []) as bus:
         assert bus.statistics().since_echo is not None
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            found = bus.statistics()
-            os.write(write, f"{found.connected} {found.since_echo} {found.error} {bus!r}".encode())
-            os._exit(0)
-        said = (await asyncio.to_thread(os.read, read, 1000)).decode()
-        await asyncio.to_thread(os.waitpid, child, 0)
+        said = await said_by_child(say)
         assert said.startswith("False None the bus was started before a fork")
         assert "disconnected" in said
         assert bus.statistics().connected

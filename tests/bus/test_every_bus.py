@@ -15,7 +15,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.bus import Bus, BusClosedError, LocalBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
-from .waits import Recorder, Told, until
+from .waits import Recorder, Told, said_by_child, until
 
 Maker: TypeAlias = Callable[..., Bus]
 
@@ -167,20 +167,13 @@ def test_publish_other_loop_is_refused(make_bus: Maker) -> None:
 
 
 async def test_publish_after_a_fork_is_refused(make_bus: Maker) -> None:
+    def publish() -> str:
+        with pytest.raises(RuntimeError) as caught:
+            bus.publish("key")
+        return str(caught.value)
+
     async with make_bus([]) as bus:
-        read, write = os.pipe()
-        pid = os.fork()
-        if pid == 0:  # the child
-            try:
-                bus.publish("key")
-            except RuntimeError as exc:
-                os.write(write, str(exc).encode())
-            finally:
-                os._exit(0)
-        await asyncio.to_thread(os.waitpid, pid, 0)
-        assert b"before a fork: make and start another one" in os.read(read, 1000)
-        os.close(read)
-        os.close(write)
+        assert "before a fork: make and start another one" in await said_by_child(publish)
 
 
 def test_loop_ending_closes_the_bus(make_bus: Maker) -> None:
@@ -246,13 +239,14 @@ async def test_bus_refuses_targets_that_are_none(make_bus: Maker) -> None:
 @pytest.mark.filterwarnings("ignore:This process")
 async def test_observers_are_not_told_by_the_child_of_a_fork(make_bus: Maker) -> None:
     told = Told()
+
+    def close() -> list[str]:
+        with suppress(StopIteration):
+            bus.aclose().send(None)
+        return told.what
+
     async with make_bus([], observers=[told]) as bus:
-        child = os.fork()
-        if child == 0:
-            with suppress(StopIteration):
-                bus.aclose().send(None)
-            os._exit(told.what != ["opened"])
-        assert (await asyncio.to_thread(os.waitpid, child, 0))[1] == 0
+        assert await said_by_child(close) == "['opened']"
     assert told.what == ["opened", "closed"]
 
 

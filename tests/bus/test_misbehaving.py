@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from contextlib import suppress
+from typing import Any, Self
 
 import pytest
 
 from aiopurgatory.bus import BusConnectError, drive
-from aiopurgatory.bus.engine import Hear, Link, Lost
+from aiopurgatory.bus.engine import Hear, Lost
 from aiopurgatory.bus.rules import Rules
 from aiopurgatory.bus.server import ServerBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
-from .waits import Recorder, until
+from .waits import OwnLink, Recorder, until
 
 
-class Stubborn:
+class Stubborn(OwnLink):
     """An engine that hangs at *place*. With *swallows*, it ignores cancellations there."""
 
     def __init__(self, place: str, swallows: bool) -> None:
@@ -34,23 +35,17 @@ class Stubborn:
                     raise
                 return  # as redis-py did on Python 3.11: it ignored the cancellation
 
-    async def open(self, hear: Hear, lost: Lost) -> Link:
+    async def open(self, hear: Hear, lost: Lost) -> Self:
         await self.hang("open")
-        engine = self
+        return await super().open(hear, lost)
 
-        class _Link:
-            async def send(self, messages: list[str]) -> None:
-                hear(messages[0])
-                if any("\n" in message for message in messages):
-                    await engine.hang("send")
+    async def send(self, messages: list[str]) -> None:
+        self.hear(messages[0])
+        if any("\n" in message for message in messages):
+            await self.hang("send")
 
-            def abort(self) -> None:
-                engine.aborted += 1
-
-        return _Link()
-
-    def explain(self, exc: Exception) -> str:
-        return f"what is wrong: {exc!r}"
+    def abort(self) -> None:
+        self.aborted += 1
 
 
 @pytest.mark.parametrize("swallows", [False, True])
@@ -80,42 +75,30 @@ async def test_aclose_engine_hangs_ends_within_a_bound(swallows: bool) -> None:
     assert not [task for task in asyncio.all_tasks() if "bus" in task.get_name()]
 
 
-class Late:
+class Late(OwnLink):
     """Its loop stands still beyond the timeout. Then the acknowledgement comes, and after it the echo."""
 
     def __init__(self, iterations: int) -> None:
         self.iterations = iterations
         self.is_slow = False
 
-    async def open(self, hear: Hear, lost: Lost) -> Link:
-        engine = self
+    def echo(self, message: str, iterations: int) -> None:
+        if iterations:
+            asyncio.get_running_loop().call_soon(self.echo, message, iterations - 1)
+        else:
+            self.hear(message)
+
+    def answer(self, message: str, acknowledged: asyncio.Future[None]) -> None:
+        acknowledged.set_result(None)
+        self.echo(message, self.iterations)
+
+    async def send(self, messages: list[str]) -> None:
         loop = asyncio.get_running_loop()
-
-        def echo(message: str, iterations: int) -> None:
-            if iterations:
-                loop.call_soon(echo, message, iterations - 1)
-            else:
-                hear(message)
-
-        def answer(message: str, acknowledged: asyncio.Future[None]) -> None:
-            acknowledged.set_result(None)
-            echo(message, engine.iterations)
-
-        class _Link:
-            async def send(self, messages: list[str]) -> None:
-                acknowledged = loop.create_future()
-                loop.call_later(0.004, answer, messages[0], acknowledged)
-                if engine.is_slow:
-                    time.sleep(0.04)  # noqa: ASYNC251 that is the point
-                await acknowledged
-
-            def abort(self) -> None:
-                pass
-
-        return _Link()
-
-    def explain(self, exc: Exception) -> str:
-        return repr(exc)
+        acknowledged = loop.create_future()
+        loop.call_later(0.004, self.answer, messages[0], acknowledged)
+        if self.is_slow:
+            time.sleep(0.04)  # noqa: ASYNC251 that is the point
+        await acknowledged
 
 
 @pytest.mark.parametrize("iterations", range(1, 5))
@@ -133,9 +116,9 @@ async def test_loop_blocked_answers_come_late_is_no_gap(iterations: int, reporte
 
 async def test_control_without_grace_it_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gap is false, and harmless."""
-    monkeypatch.setattr(drive, "GRACE", 0)
     engine = Late(1)
     async with ServerBus(engine, [], heartbeat=30.0, timeout=0.02) as bus:
+        monkeypatch.setattr(drive, "GRACE", 0)
         engine.is_slow = True
         bus.publish("key")
         await until(lambda: bus.statistics().gaps == 1)
@@ -143,34 +126,21 @@ async def test_control_without_grace_it_is_a_gap(monkeypatch: pytest.MonkeyPatch
         await until(lambda: bus.statistics().connected and bus.statistics().outbox == 0)
 
 
-class Forgetful:
+class Forgetful(OwnLink):
     """An engine that loses a cancellation: send() returns, though the server has acknowledged nothing."""
-
-    async def open(self, hear: Hear, lost: Lost) -> Link:
-        class _Link:
-            async def send(self, messages: list[str]) -> None:
-                try:
-                    if is_down := "\n" in messages[0] and not sent:
-                        sent.append(messages[0])
-                        lost(ConnectionResetError("cut"))
-                        await asyncio.sleep(30.0)
-                except asyncio.CancelledError:
-                    return
-                if not is_down:
-                    sent.append(messages[0])
-                    hear(messages[0])
-
-            def abort(self) -> None:
-                pass
-
-        sent = self.sent
-        return _Link()
 
     def __init__(self) -> None:
         self.sent: list[str] = []
 
-    def explain(self, exc: Exception) -> str:
-        return repr(exc)
+    async def send(self, messages: list[str]) -> None:
+        is_down = "\n" in messages[0] and not self.sent
+        self.sent.append(messages[0])
+        if not is_down:
+            self.hear(messages[0])
+            return
+        self.lost(ConnectionResetError("cut"))
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(30.0)
 
 
 async def test_send_lost_cancellation_is_no_acknowledgement() -> None:

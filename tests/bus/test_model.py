@@ -131,7 +131,3 @@ def test_control_hidden_reconnects_leave_some_parked() -> None:
 
 def test_rules_hidden_reconnects_are_noticed_by_the_numbers() -> None:
     assert stuck(Rules, range(100), member=Hiding) == 0
-
-
-def test_control_with_unchanged_parts_leaves_nobody_parked() -> None:
-    assert stuck(with_parts(), SEEDS) == 0

@@ -17,16 +17,11 @@ from aiopurgatory.bus import BusConnectError, postgres  # noqa: E402
 from aiopurgatory.bus.engine import CHANNEL  # noqa: E402
 from aiopurgatory.bus.postgres import PostgresBus, trigger_sql  # noqa: E402
 
-from .conftest import made  # noqa: E402
+from .conftest import fixture_of, made  # noqa: E402
 from .servers import PgBouncer, StandbyPostgres, engine_on  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = made(Postgres)
-    yield server
-    server.remove()
+server = fixture_of(Postgres)
 
 
 @pytest.fixture

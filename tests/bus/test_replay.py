@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from aiopurgatory.bus.redis import RedisBus
 from aiopurgatory.bus.rules import Rules
 from aiopurgatory.streams.redis import RedisLog
 
-from .conftest import made
+from .conftest import fixture_of, made
 from .network import HEARTBEAT, TIMEOUT, Member, Network
 from .servers import AclRedis, ClusterRedis, bus_on
 from .waits import Recorder, until
@@ -30,7 +30,7 @@ ALL = "*"
 
 
 class Process:
-    """Rules that have heard the ids 1-1 to 1-3 of keys a to c, and the keys they had checked."""
+    """Rules, and the keys they had checked."""
 
     def __init__(self) -> None:
         self.checked: list[Hashable] = []
@@ -46,6 +46,9 @@ class Process:
         )
         self.rules.confirmed(0.0)
         self.hear("@me 1 1", "-", "-")
+
+    def hear_three(self) -> None:
+        """Hear the ids 1-1 to 1-3 of keys a to c."""
         for number, key in enumerate("abc", 1):
             self.hear(f'@other 1 {number}\n"{key}"', f"1-{number - 1}" if number > 1 else "-", f"1-{number}")
         assert self.checked == [ALL, "a", "b", "c"]
@@ -68,7 +71,9 @@ C: Entry = ("1-3", '@other 1 3\n"c"')
 
 @pytest.fixture
 def process() -> Process:
-    return Process()
+    process = Process()
+    process.hear_three()
+    return process
 
 
 def test_gap_of_nothing_checks_nothing(process: Process) -> None:
@@ -151,13 +156,7 @@ def test_hear_missing_id_on_a_link_is_a_gap_and_read(process: Process) -> None:
 
 
 def test_gap_nothing_seen_before_checks_everything() -> None:
-    process = Process.__new__(Process)
-    process.checked = []
-    process.rules = Rules(
-        "me", lambda keys, _: process.checked.extend(keys), lambda: process.checked.append(ALL), 1, 1, replays=True
-    )
-    process.gap()
-    process.hear("@me 1 1", "-")
+    process = Process()
     process.gap()
     assert process.checked == [ALL, ALL]
 
@@ -472,16 +471,7 @@ def test_control_without_the_look_at_the_head_some_are_lost() -> None:
 # on a real Redis
 
 
-@pytest.fixture(scope="module")
-def redis() -> Iterator[AclRedis]:
-    with made(AclRedis) as server:
-        yield server
-
-
-@pytest.fixture
-def own_redis() -> Iterator[Server]:
-    with made(AclRedis) as server:
-        yield server
+redis, own_redis = fixture_of(AclRedis), fixture_of(AclRedis, scope="function")
 
 
 def replaying(url: str, targets: Iterable[Any], name: str, **options: Any) -> Bus:

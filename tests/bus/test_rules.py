@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 import pytest
 
@@ -16,13 +16,17 @@ ALL = "*"
 
 
 class Process:
-    """Rules with a heartbeat of 10 s and a timeout of 4 s, and the keys they had checked."""
+    """Rules, and the keys they had checked, with their limits."""
 
-    def __init__(self, max_outbox: int = 10_000, kind: type[Rules] = Rules) -> None:
+    def __init__(self, heartbeat: float = 10.0, timeout: float = 4.0, spread: float = 0.0) -> None:
         self.checked: list[Hashable] = []
-        self.rules = kind(
-            "me", lambda keys, _: self.checked.extend(keys), lambda: self.checked.append(ALL), 10.0, 4.0, max_outbox
-        )
+        self.limits: list[int | None] = []
+        self.rules = Rules("me", self.check, lambda: self.checked.append(ALL), heartbeat, timeout, spread=spread)
+
+    def check(self, keys: Iterable[Hashable], limit: int | None) -> None:
+        for key in keys:
+            self.checked.append(key)
+            self.limits.append(limit)
 
     def publish(self, *keys: Hashable) -> None:
         for key in keys:
@@ -46,37 +50,31 @@ def process() -> Process:
     return Process()
 
 
+@pytest.fixture
+def up(process: Process) -> Process:
+    """Connected at 0 s."""
+    process.connect()
+    return process
+
+
 def test_confirmed_first_one_checks_everything(process: Process) -> None:
     process.rules.confirmed(0.0)
-    assert process.checked == [ALL]
-    assert process.rules.gaps == 0
+    assert (process.checked, process.rules.gaps) == ([ALL], 0)
 
 
-def test_confirmed_every_one_checks_everything(process: Process) -> None:
-    process.connect()
-    process.rules.broken(0.0)
-    process.checked.clear()
-    process.rules.confirmed(0.0)
-    assert process.checked == [ALL]
-
-
-def test_gap_checks_everything_once_after_the_resubscription(process: Process) -> None:
-    process.connect()
-    process.rules.broken(0.0)
-    assert (process.checked, process.rules.gaps, process.rules.connected) == ([], 1, False)
-    process.rules.broken(0.0)  # an attempt to connect that failed
-    assert (process.checked, process.rules.gaps) == ([], 1)
-    process.rules.confirmed(1.0)
-    assert process.checked == [ALL]
-    process.rules.closed(2.0)
-    assert process.checked == [ALL]
+def test_gap_checks_everything_once_after_the_resubscription(up: Process) -> None:
+    up.rules.broken(0.0)
+    assert (up.checked, up.rules.gaps, up.rules.connected) == ([], 1, False)
+    up.rules.broken(0.0)  # an attempt to connect that failed
+    assert (up.checked, up.rules.gaps) == ([], 1)
+    up.rules.confirmed(1.0)
+    assert up.checked == [ALL]
+    up.rules.closed(2.0)
+    assert up.checked == [ALL]
 
 
 def spreading() -> Process:
-    process = Process()
-    process.rules = Rules(
-        "me", lambda keys, _: process.checked.extend(keys), lambda: process.checked.append(ALL), 10.0, 4.0, spread=60.0
-    )
+    process = Process(spread=60.0)
     process.connect()
     process.rules.broken(0.0)
     process.rules.confirmed(100.0)
@@ -110,12 +108,11 @@ def test_gap_spread_is_checked_when_the_bus_closes() -> None:
     assert process.checked == [ALL]
 
 
-def test_gap_not_over_when_the_bus_closes_checks_everything(process: Process) -> None:
-    process.connect()
-    process.rules.broken(0.0)
-    process.rules.closed(1.0)
-    process.rules.closed(1.0)
-    assert process.checked == [ALL]
+def test_gap_not_over_when_the_bus_closes_checks_everything(up: Process) -> None:
+    up.rules.broken(0.0)
+    up.rules.closed(1.0)
+    up.rules.closed(1.0)
+    assert up.checked == [ALL]
 
 
 def test_publish_checks_here_at_once_without_a_server(process: Process) -> None:
@@ -124,40 +121,34 @@ def test_publish_checks_here_at_once_without_a_server(process: Process) -> None:
     assert len(process.rules.outbox) == 2
 
 
-def test_publish_same_key_is_sent_once(process: Process) -> None:
-    process.connect()
-    process.publish("a", "b", "a", 1, True, 1.0)
-    assert process.messages(1.0) == ['@me 1 2\n"a"\n"b"\n1']
-    assert process.messages(1.0) == []
+def test_publish_same_key_is_sent_once(up: Process) -> None:
+    up.publish("a", "b", "a", 1, True, 1.0)
+    assert up.messages(1.0) == ['@me 1 2\n"a"\n"b"\n1']
+    assert up.messages(1.0) == []
 
 
-def test_publish_limits_of_a_key_add_up_until_one_has_none(process: Process) -> None:
-    process.connect()
+def test_publish_limits_of_a_key_add_up_until_one_has_none(up: Process) -> None:
     for key, limit in [("a", 1), ("b", 1), ("a", 2), ("b", None), ("b", 1), ("c", None)]:
-        process.rules.publish(key, encode(key), 0.0, limit)
-    assert process.messages(1.0) == ['@me 1 2\n"a"\n+3\n"b"\n"c"']
+        up.rules.publish(key, encode(key), 0.0, limit)
+    assert up.messages(1.0) == ['@me 1 2\n"a"\n+3\n"b"\n"c"']
 
 
-def test_broken_limits_in_flight_add_up_with_later_ones(process: Process) -> None:
-    process.connect()
+def test_broken_limits_in_flight_add_up_with_later_ones(up: Process) -> None:
     for key, limit in [("a", 1), ("b", None)]:
-        process.rules.publish(key, encode(key), 0.0, limit)
-    process.messages(1.0)
+        up.rules.publish(key, encode(key), 0.0, limit)
+    up.messages(1.0)
     for key in ("a", "b"):
-        process.rules.publish(key, encode(key), 0.0, 1)
-    process.rules.broken(0.0)
-    process.rules.confirmed(0.0)
-    assert process.messages(2.0) == ['@me 2 2\n"a"\n+2\n"b"']
+        up.rules.publish(key, encode(key), 0.0, 1)
+    up.rules.broken(0.0)
+    up.rules.confirmed(0.0)
+    assert up.messages(2.0) == ['@me 2 2\n"a"\n+2\n"b"']
 
 
 @pytest.mark.parametrize("head", ["", "@somebody 1 1\n"])
-def test_hear_limits_are_those_of_the_keys_before(head: str) -> None:
-    checked: list[tuple[Hashable, int | None]] = []
-    rules = Rules("me", lambda keys, limit: checked.extend((key, limit) for key in keys), lambda: None, 10.0, 4.0)
-    rules.confirmed(0.0)
-    rules.hear(f'{head}"a"\n+1\n"b +2"\n{{"$new":1}}\n+3\n7\n+1x\n7\n+0\n7\n+{"9" * 5000}\n1', 0.0)
-    assert checked == [("a", 1), ("b +2", None), (7, None), (7, None), (7, 10**12 - 1), (1, None)]
-    assert (rules.received, rules.malformed) == (6, 2)
+def test_hear_limits_are_those_of_the_keys_before(up: Process, head: str) -> None:
+    up.rules.hear(f'{head}"a"\n+1\n"b +2"\n{{"$new":1}}\n+3\n7\n+1x\n7\n+0\n7\n+{"9" * 5000}\n1', 0.0)
+    assert (up.checked, up.limits) == (["a", "b +2", 7, 7, 7, 1], [1, None, None, None, 10**12 - 1, None])
+    assert (up.rules.received, up.rules.malformed) == (6, 2)
 
 
 def test_hear_limits_by_a_version_that_knows_none_checks_the_keys(process: Process) -> None:
@@ -171,32 +162,29 @@ def test_hear_limits_by_a_version_that_knows_none_checks_the_keys(process: Proce
             decode(line)
 
 
-def test_acknowledged_key_leaves_the_outbox(process: Process) -> None:
-    process.connect()
-    process.publish("a")
-    process.messages(1.0)
-    assert len(process.rules.outbox) == 1
-    process.rules.acknowledged(0.0)
-    assert len(process.rules.outbox) == 0
+def test_acknowledged_key_leaves_the_outbox(up: Process) -> None:
+    up.publish("a")
+    up.messages(1.0)
+    assert len(up.rules.outbox) == 1
+    up.rules.acknowledged(0.0)
+    assert len(up.rules.outbox) == 0
 
 
-def test_broken_in_flight_is_sent_again_first(process: Process) -> None:
-    process.connect()
-    process.publish("a", "b")
-    process.messages(1.0)
-    process.publish("c", "a")
-    process.rules.broken(0.0)
-    process.rules.confirmed(0.0)
-    assert process.messages(2.0) == ['@me 2 2\n"a"\n"b"\n"c"']
+def test_broken_in_flight_is_sent_again_first(up: Process) -> None:
+    up.publish("a", "b")
+    up.messages(1.0)
+    up.publish("c", "a")
+    up.rules.broken(0.0)
+    up.rules.confirmed(0.0)
+    assert up.messages(2.0) == ['@me 2 2\n"a"\n"b"\n"c"']
 
 
-def test_publish_in_flight_is_sent_again(process: Process) -> None:
-    process.connect()
-    process.publish("a")
-    process.messages(1.0)
-    process.publish("a")
-    process.rules.acknowledged(0.0)
-    assert process.messages(2.0) == ['@me 1 3\n"a"']
+def test_publish_in_flight_is_sent_again(up: Process) -> None:
+    up.publish("a")
+    up.messages(1.0)
+    up.publish("a")
+    up.rules.acknowledged(0.0)
+    assert up.messages(2.0) == ['@me 1 3\n"a"']
 
 
 def test_publish_before_the_first_link_is_sent_on_it(process: Process) -> None:
@@ -231,15 +219,14 @@ def test_outbox_collapsed_in_flight_stays_so_after_a_break(process: Process) -> 
     assert process.messages(0.0) == ["@me 2 1\n*"]
 
 
-def test_messages_long_ones_are_split_and_bounded(process: Process) -> None:
-    process.connect()
-    process.publish(*(str(number) * 1000 for number in range(10, 100)), *("x" * 7000 + str(n) for n in range(100)))
+def test_messages_long_ones_are_split_and_bounded(up: Process) -> None:
+    up.publish(*(str(number) * 1000 for number in range(10, 100)), *("x" * 7000 + str(n) for n in range(100)))
     total = 0
-    while messages := process.messages(1.0):
+    while messages := up.messages(1.0):
         assert max(map(len, messages)) <= MAX_MESSAGE
         assert sum(map(len, messages)) < 300_000
         total += sum(message.count("\n") for message in messages)
-        process.rules.acknowledged(0.0)
+        up.rules.acknowledged(0.0)
     assert total == 190
 
 
@@ -284,14 +271,13 @@ def test_flush_number_survives_a_collapse() -> None:
     assert outbox.acknowledged_up_to() >= outbox.mark()
 
 
-def test_closed_is_no_gap_and_keeps_the_outbox(process: Process) -> None:
-    process.connect()
-    process.publish("a")
-    process.messages(1.0)
-    process.checked.clear()
-    process.rules.closed(0.0)
-    assert (process.rules.gaps, process.rules.connected, process.checked) == (0, False, [])
-    assert len(process.rules.outbox) == 1
+def test_closed_is_no_gap_and_keeps_the_outbox(up: Process) -> None:
+    up.publish("a")
+    up.messages(1.0)
+    up.checked.clear()
+    up.rules.closed(0.0)
+    assert (up.rules.gaps, up.rules.connected, up.checked) == (0, False, [])
+    assert len(up.rules.outbox) == 1
 
 
 # the echo: a heartbeat of 10 s, a timeout of 4 s
@@ -309,31 +295,35 @@ def test_connected_only_after_the_first_echo(process: Process) -> None:
     assert process.rules.connected
 
 
-def test_probe_is_sent_after_a_silent_heartbeat(process: Process) -> None:
-    process.connect(now=0.0)
-    assert process.messages(9.9) == []
-    assert process.messages(10.0) == ["@me 1 2"]
-    assert process.messages(10.1) == []
+def test_probe_is_sent_after_a_silent_heartbeat(up: Process) -> None:
+    assert up.messages(9.9) == []
+    assert up.messages(10.0) == ["@me 1 2"]
+    assert up.messages(10.1) == []
 
 
-def test_publish_saves_the_probe_and_its_echo_does_not(process: Process) -> None:
+def test_publish_saves_the_probe_and_its_echo_does_not(up: Process) -> None:
     """Echoes that come later and later must not delay the probe."""
-    process.connect(now=0.0)
-    process.publish("a")
-    (message,) = process.messages(5.0)
-    process.rules.acknowledged(0.0)
-    process.rules.hear(message, 8.0)
-    assert process.rules.next_at() == 15.0
-    assert process.messages(14.9) == []
-    assert process.messages(15.0) == ["@me 1 3"]
+    up.publish("a")
+    (message,) = up.messages(5.0)
+    up.rules.acknowledged(0.0)
+    up.rules.hear(message, 8.0)
+    assert up.rules.next_at() == 15.0
+    assert up.messages(14.9) == []
+    assert up.messages(15.0) == ["@me 1 3"]
 
 
-def test_probe_due_while_an_echo_is_missing_is_sent() -> None:
-    """With a heartbeat below the timeout: else the first echo, late, would begin a second timeout."""
-    rules = Rules("me", lambda keys, limit: None, lambda: None, 2.0, 10.0)
+def unechoed() -> Rules:
+    """Rules with a heartbeat below the timeout. The echo of their first message is missing."""
+    rules = Process(heartbeat=2.0, timeout=10.0).rules
     rules.confirmed(0.0)
     rules.messages(0.0)
     rules.acknowledged(0.0)
+    return rules
+
+
+def test_probe_due_while_an_echo_is_missing_is_sent() -> None:
+    """Else the first echo, late, would begin a second timeout."""
+    rules = unechoed()
     assert rules.next_at() == 2.0
     assert len(rules.messages(2.0)) == 1
     assert rules.next_at() == 10.0
@@ -341,144 +331,128 @@ def test_probe_due_while_an_echo_is_missing_is_sent() -> None:
     assert rules.next_at() == 4.0
 
 
-def test_echo_missing_is_overdue_after_the_timeout(process: Process) -> None:
-    process.connect(now=0.0)
-    process.messages(10.0)
-    process.rules.acknowledged(0.0)  # the publishing connection is well
-    process.rules.hear('"a"', 11.0)  # and others are heard
-    process.publish("b")
-    process.messages(13.0)
-    process.rules.acknowledged(0.0)
-    assert not process.rules.echo.is_overdue(13.9)
-    assert process.rules.next_at() == 14.0
-    assert process.rules.echo.is_overdue(14.0)
+def test_echo_missing_is_overdue_after_the_timeout(up: Process) -> None:
+    up.messages(10.0)
+    up.rules.acknowledged(0.0)  # the publishing connection is well
+    up.rules.hear('"a"', 11.0)  # and others are heard
+    up.publish("b")
+    up.messages(13.0)
+    up.rules.acknowledged(0.0)
+    assert not up.rules.echo.is_overdue(13.9)
+    assert up.rules.next_at() == 14.0
+    assert up.rules.echo.is_overdue(14.0)
 
 
-def test_acknowledgement_missing_is_overdue_after_the_timeout(process: Process) -> None:
-    process.connect(now=0.0)
-    process.publish("a")
-    (message,) = process.messages(1.0)
-    process.rules.hear(message, 2.0)
-    assert process.rules.echo.is_overdue(5.0)
-    process.rules.acknowledged(0.0)
-    assert not process.rules.echo.is_overdue(5.0)
+def test_acknowledgement_missing_is_overdue_after_the_timeout(up: Process) -> None:
+    up.publish("a")
+    (message,) = up.messages(1.0)
+    up.rules.hear(message, 2.0)
+    assert up.rules.echo.is_overdue(5.0)
+    up.rules.acknowledged(0.0)
+    assert not up.rules.echo.is_overdue(5.0)
 
 
-def test_echo_of_an_earlier_link_or_process_does_not_count(process: Process) -> None:
-    process.connect()
-    process.rules.broken(0.0)
-    process.rules.confirmed(0.0)
-    (probe,) = process.messages(0.0)
+def test_echo_of_an_earlier_link_or_process_does_not_count(up: Process) -> None:
+    up.rules.broken(0.0)
+    up.rules.confirmed(0.0)
+    (probe,) = up.messages(0.0)
     assert probe == "@me 2 2"
     others = ("@me 1 2", '@me 1 2\n"a"', "@other 2 2", "@me", "@me 2", "@me 2 ", "@", "@me 22 1", "@me 2 9", "@me 2 0")
     for message in others:
-        process.rules.hear(message, 0.0)
-    assert not process.rules.connected
-    process.rules.hear(probe, 0.0)
-    assert process.rules.connected
+        up.rules.hear(message, 0.0)
+    assert not up.rules.connected
+    up.rules.hear(probe, 0.0)
+    assert up.rules.connected
 
 
-def test_echo_of_an_old_message_answers_no_later_one(process: Process) -> None:
-    process.connect(now=0.0)
+def test_echo_of_an_old_message_answers_no_later_one(up: Process) -> None:
     sent = []
     for now in range(1, 7):
-        process.publish("a")
-        sent += process.messages(float(now))
-        process.rules.acknowledged(0.0)
-    process.rules.hear(sent[0], 4.9)
-    process.rules.hear(sent[1], 5.9)
-    assert process.rules.echo.is_overdue(7.0)  # for that of 3.0
-    assert process.rules.echo.echoed_at == 2.0
-    process.rules.hear(sent[5], 6.9)  # it answers the earlier ones, too
-    assert not process.rules.echo.is_overdue(9.9)
-    assert process.rules.echo.echoed_at == 6.0
+        up.publish("a")
+        sent += up.messages(float(now))
+        up.rules.acknowledged(0.0)
+    up.rules.hear(sent[0], 4.9)
+    up.rules.hear(sent[1], 5.9)
+    assert up.rules.echo.is_overdue(7.0)  # for that of 3.0
+    assert up.rules.echo.echoed_at == 2.0
+    up.rules.hear(sent[5], 6.9)  # it answers the earlier ones, too
+    assert not up.rules.echo.is_overdue(9.9)
+    assert up.rules.echo.echoed_at == 6.0
 
 
-def test_echo_after_a_stalled_loop_has_time_to_come(process: Process) -> None:
+def test_echo_after_a_stalled_loop_has_time_to_come(up: Process) -> None:
     """A probe that a loop sends long after it was due is not overdue at once."""
-    process.connect(now=0.0)
-    assert process.messages(1000.0) == ["@me 1 2"]
-    process.rules.acknowledged(0.0)
-    assert not process.rules.echo.is_overdue(1003.9)
-    rules = Rules("me", lambda keys, limit: None, lambda: None, 2.0, 10.0)
-    rules.confirmed(0.0)
-    rules.messages(0.0)
-    rules.acknowledged(0.0)
+    assert up.messages(1000.0) == ["@me 1 2"]
+    up.rules.acknowledged(0.0)
+    assert not up.rules.echo.is_overdue(1003.9)
+    rules = unechoed()
     assert len(rules.messages(1000.0)) == 1
     rules.hear("@me 1 1", 1000.0)
     assert not rules.echo.is_overdue(1002.9)
 
 
-def test_echo_of_a_part_of_a_batch_does_not_answer_it(process: Process) -> None:
-    process.connect(now=0.0)
-    process.publish("x" * 7000, "y" * 7000)
-    first, last = process.messages(1.0)
-    process.rules.acknowledged(0.0)
-    process.rules.hear(first, 1.0)
-    assert process.rules.next_at() == 5.0
-    process.rules.hear(last, 1.0)
-    assert process.rules.next_at() == 11.0
+def test_echo_of_a_part_of_a_batch_does_not_answer_it(up: Process) -> None:
+    up.publish("x" * 7000, "y" * 7000)
+    first, last = up.messages(1.0)
+    up.rules.acknowledged(0.0)
+    up.rules.hear(first, 1.0)
+    assert up.rules.next_at() == 5.0
+    up.rules.hear(last, 1.0)
+    assert up.rules.next_at() == 11.0
 
 
-def test_gap_is_noticed_within_the_promise(process: Process) -> None:
-    process.connect(now=0.0)  # deaf from here on
+def test_gap_is_noticed_within_the_promise(up: Process) -> None:
     noticed = now = 0.0
     while not noticed:
         now += 0.1
-        if process.messages(now):
-            process.rules.acknowledged(0.0)
-        noticed = now if process.rules.echo.is_overdue(now) else 0.0
+        if up.messages(now):
+            up.rules.acknowledged(0.0)
+        noticed = now if up.rules.echo.is_overdue(now) else 0.0
     assert noticed <= 10.0 + 4.0 + 0.2
 
 
 # hearing messages
 
 
-def test_hear_own_keys_are_not_checked_again(process: Process) -> None:
-    process.connect()
-    process.rules.hear('@me 1\n"a"', 0.0)
-    assert (process.checked, process.rules.received) == ([], 0)
+def test_hear_own_keys_are_not_checked_again(up: Process) -> None:
+    up.rules.hear('@me 1\n"a"', 0.0)
+    assert (up.checked, up.rules.received) == ([], 0)
 
 
-def test_hear_others_with_and_without_origin(process: Process) -> None:
-    process.connect()
-    process.rules.hear('@other 1\n"a"\n["b", 1]', 0.0)
-    process.rules.hear('"c"\r\n["orders" , 7]\r\n', 0.0)
-    process.rules.hear("*", 0.0)
-    assert process.checked == ["a", ("b", 1), "c", ("orders", 7), ALL]
-    assert process.rules.received == 5
+def test_hear_others_with_and_without_origin(up: Process) -> None:
+    up.rules.hear('@other 1\n"a"\n["b", 1]', 0.0)
+    up.rules.hear('"c"\r\n["orders" , 7]\r\n', 0.0)
+    up.rules.hear("*", 0.0)
+    assert up.checked == ["a", ("b", 1), "c", ("orders", 7), ALL]
+    assert up.rules.received == 5
 
 
-def test_hear_malformed_lines_are_counted_and_skipped(process: Process) -> None:
-    process.connect()
-    process.rules.hear('{"a":1}\n"good"\n[[[\nnope\n\n@late 1', 0.0)
-    process.rules.hear("", 0.0)
-    process.rules.hear("x" * 10**6, 0.0)
-    process.rules.hear("\n".join(['"a"'] * 3000), 0.0)
-    assert process.checked == ["good"]
-    assert (process.rules.malformed, process.rules.received) == (6, 1)
+def test_hear_malformed_lines_are_counted_and_skipped(up: Process) -> None:
+    up.rules.hear('{"a":1}\n"good"\n[[[\nnope\n\n@late 1', 0.0)
+    up.rules.hear("", 0.0)
+    up.rules.hear("x" * 10**6, 0.0)
+    up.rules.hear("\n".join(['"a"'] * 3000), 0.0)
+    assert up.checked == ["good"]
+    assert (up.rules.malformed, up.rules.received) == (6, 1)
 
 
 @pytest.mark.parametrize("head", ["", "@somebody 1\n", "@somebody 1 1\n"])
-def test_hear_malformed_among_keys_costs_no_key(process: Process, head: str) -> None:
-    process.connect()
-    process.rules.hear(f'{head}"a"\n[1\n*\n"b"', 0.0)
-    assert process.checked == ["a", "*", "b"]
-    assert (process.rules.malformed, process.rules.received) == (1, 3)
+def test_hear_malformed_among_keys_costs_no_key(up: Process, head: str) -> None:
+    up.rules.hear(f'{head}"a"\n[1\n*\n"b"', 0.0)
+    assert up.checked == ["a", "*", "b"]
+    assert (up.rules.malformed, up.rules.received) == (1, 3)
 
 
-def test_hear_many_malformed_lines_are_given_up(process: Process) -> None:
-    process.connect()
-    process.rules.hear("\n".join(['"a"', *["nope"] * 1000, '"b"']), 0.0)
-    assert (process.checked, process.rules.malformed) == (["a"], MAX_MALFORMED)
+def test_hear_many_malformed_lines_are_given_up(up: Process) -> None:
+    up.rules.hear("\n".join(['"a"', *["nope"] * 1000, '"b"']), 0.0)
+    assert (up.checked, up.rules.malformed) == (["a"], MAX_MALFORMED)
 
 
-def test_hear_bus_of_many_unknown_keys_checks_everything(process: Process) -> None:
+def test_hear_bus_of_many_unknown_keys_checks_everything(up: Process) -> None:
     """The sender has a newer version: the skipped part may hold keys that this bus knows."""
-    process.connect()
-    process.rules.hear("\n".join(["@newer 1 1", '"a"', *['{"$new":1}'] * 500, '"b"']), 0.0)
-    assert process.checked == ["a", ALL]
-    assert process.rules.malformed == MAX_MALFORMED
+    up.rules.hear("\n".join(["@newer 1 1", '"a"', *['{"$new":1}'] * 500, '"b"']), 0.0)
+    assert up.checked == ["a", ALL]
+    assert up.rules.malformed == MAX_MALFORMED
 
 
 def seconds_to_hear(message: str, times: int = 3) -> float:
@@ -511,31 +485,29 @@ def test_hear_hostile_message_costs_little(what: str) -> None:
 # checks of everything that messages ask for
 
 
-def test_hear_everything_often_is_spaced_and_none_is_lost(process: Process) -> None:
-    process.connect()
-    process.rules.hear("*", 1.0)
-    assert process.checked == [ALL]
+def test_hear_everything_often_is_spaced_and_none_is_lost(up: Process) -> None:
+    up.rules.hear("*", 1.0)
+    assert up.checked == [ALL]
     for hundredth in range(1, 20):
-        process.rules.hear("*", 1.0 + hundredth / 100)
-    assert process.checked == [ALL]
-    assert process.rules.next_at() == 1.0 + SPACING
-    process.rules.tick(1.0 + SPACING)
-    assert process.checked == [ALL] * 2
-    process.rules.tick(5.0)
-    assert process.checked == [ALL] * 2
-    process.rules.hear("*", 5.0)
-    assert process.checked == [ALL] * 3
+        up.rules.hear("*", 1.0 + hundredth / 100)
+    assert up.checked == [ALL]
+    assert up.rules.next_at() == 1.0 + SPACING
+    up.rules.tick(1.0 + SPACING)
+    assert up.checked == [ALL] * 2
+    up.rules.tick(5.0)
+    assert up.checked == [ALL] * 2
+    up.rules.hear("*", 5.0)
+    assert up.checked == [ALL] * 3
 
 
 @pytest.mark.parametrize("end", [Rules.broken, Rules.closed, Rules.confirmed])
-def test_hear_everything_put_off_is_checked_at_the_end(process: Process, end: Callable[[Rules, float], object]) -> None:
-    process.connect()
-    process.rules.hear("*", 1.0)
-    process.rules.hear("*", 1.1)
-    end(process.rules, 1.1)
-    assert process.checked == [ALL] * 2
-    process.rules.tick(5.0)
-    assert process.checked == [ALL] * 2
+def test_hear_everything_put_off_is_checked_at_the_end(up: Process, end: Callable[[Rules, float], object]) -> None:
+    up.rules.hear("*", 1.0)
+    up.rules.hear("*", 1.1)
+    end(up.rules, 1.1)
+    assert up.checked == [ALL] * 2
+    up.rules.tick(5.0)
+    assert up.checked == [ALL] * 2
 
 
 # the ages of messages, and of "check everything"
@@ -598,29 +570,27 @@ def test_hear_everything_until_before_the_last_check_is_nothing(process: Process
 # the numbers of others
 
 
-def test_hear_missing_number_checks_everything(process: Process) -> None:
-    process.connect()
-    process.rules.hear('@other 1 7\n"a"', 1.0)  # messages before the subscription are not known
-    process.rules.hear('@other 1 8\n"b"', 1.0)
-    assert (process.checked, process.rules.gaps) == (["a", "b"], 0)
-    process.rules.hear('@other 1 10\n"d"', 1.0)
-    assert (process.checked, process.rules.gaps) == (["a", "b", ALL, "d"], 1)
-    assert process.rules.connected
-    process.rules.hear('@other 1 9\n"c"', 1.0)  # late
-    process.rules.hear('@other 1 10\n"d"', 1.0)  # repeated
-    process.rules.hear("@other 1 11", 1.0)
-    assert (process.checked, process.rules.gaps) == (["a", "b", ALL, "d", "c", "d"], 1)
+def test_hear_missing_number_checks_everything(up: Process) -> None:
+    up.rules.hear('@other 1 7\n"a"', 1.0)  # messages before the subscription are not known
+    up.rules.hear('@other 1 8\n"b"', 1.0)
+    assert (up.checked, up.rules.gaps) == (["a", "b"], 0)
+    up.rules.hear('@other 1 10\n"d"', 1.0)
+    assert (up.checked, up.rules.gaps) == (["a", "b", ALL, "d"], 1)
+    assert up.rules.connected
+    up.rules.hear('@other 1 9\n"c"', 1.0)  # late
+    up.rules.hear('@other 1 10\n"d"', 1.0)  # repeated
+    up.rules.hear("@other 1 11", 1.0)
+    assert (up.checked, up.rules.gaps) == (["a", "b", ALL, "d", "c", "d"], 1)
 
 
-def test_hear_new_link_goes_on_counting(process: Process) -> None:
-    process.connect()
-    process.rules.hear("@other 1 7", 1.0)
-    process.rules.hear("@other 2 7", 1.0)  # it was not acknowledged, so it is repeated
-    process.rules.hear("@other 1 9", 1.0)  # of a connection that was given up
-    process.rules.hear("@other 2 8", 1.0)
-    assert process.rules.gaps == 0
-    process.rules.hear("@other 3 10", 1.0)
-    assert process.rules.gaps == 1
+def test_hear_new_link_goes_on_counting(up: Process) -> None:
+    up.rules.hear("@other 1 7", 1.0)
+    up.rules.hear("@other 2 7", 1.0)  # it was not acknowledged, so it is repeated
+    up.rules.hear("@other 1 9", 1.0)  # of a connection that was given up
+    up.rules.hear("@other 2 8", 1.0)
+    assert up.rules.gaps == 0
+    up.rules.hear("@other 3 10", 1.0)
+    assert up.rules.gaps == 1
 
 
 def test_hear_own_first_number_missing_checks_everything(process: Process) -> None:
@@ -634,36 +604,33 @@ def test_hear_own_first_number_missing_checks_everything(process: Process) -> No
     assert process.checked == ["a", ALL]
 
 
-def test_hear_others_after_a_gap_are_new_again(process: Process) -> None:
-    process.connect()
-    process.rules.hear("@other 1 7", 1.0)
-    process.rules.broken(0.0)
-    process.rules.confirmed(0.0)
-    process.rules.hear("@other 1 9", 1.0)
-    assert process.rules.gaps == 1
+def test_hear_others_after_a_gap_are_new_again(up: Process) -> None:
+    up.rules.hear("@other 1 7", 1.0)
+    up.rules.broken(0.0)
+    up.rules.confirmed(0.0)
+    up.rules.hear("@other 1 9", 1.0)
+    assert up.rules.gaps == 1
 
 
-def test_hear_first_with_a_higher_number_is_a_gap(process: Process) -> None:
+def test_hear_first_with_a_higher_number_is_a_gap(up: Process) -> None:
     """19 s after the subscription, the promised time is over: every other process was heard, except new ones."""
-    process.connect(now=0.0)
-    process.rules.hear('@new 1 1\n"a"', 20.0)
-    assert (process.checked, process.rules.gaps) == (["a"], 0)
-    process.rules.hear("@newer 1 2", 20.0)
-    assert (process.checked, process.rules.gaps) == (["a", ALL], 1)
+    up.rules.hear('@new 1 1\n"a"', 20.0)
+    assert (up.checked, up.rules.gaps) == (["a"], 0)
+    up.rules.hear("@newer 1 2", 20.0)
+    assert (up.checked, up.rules.gaps) == (["a", ALL], 1)
 
 
-def test_hear_many_first_after_connecting_are_one_check(process: Process) -> None:
-    process.connect(now=0.0)
+def test_hear_many_first_after_connecting_are_one_check(up: Process) -> None:
     for number in range(50):
-        process.rules.hear(f"@{number} 1 7", number / 5)
-    assert (process.checked, process.rules.gaps) == ([], 0)
-    assert process.messages(18.9) == ["@me 1 2"]
-    process.rules.tick(18.9)
-    assert process.checked == []
-    assert process.rules.next_at() == 19.0
-    process.rules.tick(19.0)
-    process.rules.tick(30.0)
-    assert (process.checked, process.rules.gaps) == ([ALL], 0)
+        up.rules.hear(f"@{number} 1 7", number / 5)
+    assert (up.checked, up.rules.gaps) == ([], 0)
+    assert up.messages(18.9) == ["@me 1 2"]
+    up.rules.tick(18.9)
+    assert up.checked == []
+    assert up.rules.next_at() == 19.0
+    up.rules.tick(19.0)
+    up.rules.tick(30.0)
+    assert (up.checked, up.rules.gaps) == ([ALL], 0)
 
 
 def test_hear_before_the_confirmation_is_not_counted(process: Process) -> None:
@@ -677,16 +644,15 @@ def test_hear_before_the_confirmation_is_not_counted(process: Process) -> None:
     assert (process.checked, process.rules.gaps) == ([], 1)
 
 
-def test_hear_many_origins_are_bounded(process: Process) -> None:
+def test_hear_many_origins_are_bounded(up: Process) -> None:
     """Over the bound, all are forgotten, as after connecting: at most one check in the promised time."""
-    process.connect(now=0.0)
     for number in range(2 * MAX_ORIGINS):
-        process.rules.hear(f"@{number} 1 1", 100.0)
-    process.rules.hear(f"@{2 * MAX_ORIGINS - 1} 1 3", 100.0)
-    assert (process.checked, process.rules.gaps) == ([ALL], 1)
+        up.rules.hear(f"@{number} 1 1", 100.0)
+    up.rules.hear(f"@{2 * MAX_ORIGINS - 1} 1 3", 100.0)
+    assert (up.checked, up.rules.gaps) == ([ALL], 1)
     for number in range(MAX_ORIGINS // 2):
-        process.rules.hear(f"@{number} 1 2", 101.0)
-    assert (process.checked, process.rules.gaps) == ([ALL], 1)
-    assert process.rules.next_at() <= 101.0 + 19.0
-    process.rules.tick(101.0 + 19.0)
-    assert (process.checked, process.rules.gaps) == ([ALL] * 2, 1)
+        up.rules.hear(f"@{number} 1 2", 101.0)
+    assert (up.checked, up.rules.gaps) == ([ALL], 1)
+    assert up.rules.next_at() <= 101.0 + 19.0
+    up.rules.tick(101.0 + 19.0)
+    assert (up.checked, up.rules.gaps) == ([ALL] * 2, 1)

@@ -10,7 +10,7 @@ import pytest
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.bus.targets import Target
 from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
-from aiopurgatory.web import LongPolling, Policy
+from aiopurgatory.web import LongPolling
 
 from .waits import Recorder, until
 
@@ -62,30 +62,13 @@ async def test_long_polls_are_answered_by_another_process(clock: ManualClock) ->
             assert await asyncio.wait_for(poll, 5.0) == 200
 
 
-async def test_notify_all_honours_the_linger(purgatory: Purgatory, clock: ManualClock) -> None:
+async def test_notify_all_answers_every_poll(purgatory: Purgatory) -> None:
     source = Counter()
-    polling = LongPolling(purgatory, source, policy=Policy(linger=5.0))
+    polling = LongPolling(purgatory, source)
     polls = [await parked(polling, "a"), await parked(polling, "b")]
     source.value = 1
     polling.notify_all()
-    polling.notify_all()
-    assert purgatory.num_delayed == 3
-    await clock.advance(4.9)
-    assert not any(poll.done() for poll in polls)
-    await clock.advance(0.1)
     assert [await poll for poll in polls] == [200, 200]
-    polling.notify_all()
-    assert purgatory.num_delayed == 0
-
-
-async def test_notify_all_full_purgatory_answers_at_once(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock, max_pending=1) as purgatory:
-        source = Counter()
-        polling = LongPolling(purgatory, source, policy=Policy(linger=5.0))
-        poll = await parked(polling, "a")
-        source.value = 1
-        polling.notify_all()
-        assert await asyncio.wait_for(poll, 1.0) == 200
 
 
 class Wait(DelayedOperation[None]):

@@ -16,7 +16,6 @@ from aiopurgatory.bus.reconnecting import FIRST_PAUSE
 from aiopurgatory.bus.rules import SPACING, Arrivals, Echo
 
 from .simulated import WAY, Fault, Network, Process, fleet, run_simulated
-from .waits import until
 
 #: Heartbeat and timeout, in each order.
 each_order = pytest.mark.parametrize(("heartbeat", "timeout"), [(0.5, 2.5), (1.0, 1.0), (2.5, 0.5)])
@@ -391,18 +390,3 @@ async def attempts_in(seconds: float, timeout: float) -> int:
 def test_silent_server_gets_few_attempts_and_never_none() -> None:
     assert 3 <= run_simulated(attempts_in(75.0, 5.0)) <= 7  # with the shortest pauses
     assert run_simulated(attempts_in(1200.0, 5.0)) >= 1200 / 25
-
-
-# the same on a real loop
-
-
-async def test_acknowledgement_swallowed_is_a_gap_in_time() -> None:
-    """The heartbeat is shorter than the timeout, and an echo comes in between."""
-    async with fleet(2, 0.1, 0.5) as (one, other):
-        one.network.links[0].answering.is_swallowing = True
-        one.bus.publish("key")
-        await asyncio.sleep(0.25)
-        one.bus.publish("later")
-        await asyncio.wait_for(one.bus.flush(), 10.0)
-        await until(lambda: "later" in dict(other.checks))
-        assert one.bus.statistics().gaps == 1

@@ -66,7 +66,6 @@ async def test_start_untrusted_certificate_says_what_to_do(
 ) -> None:
     with pytest.raises(BusConnectError) as caught:
         await bus_on(server.secure_url(trusted, host), []).start()
-    print(caught.value)
     assert "certificate" in str(caught.value)
     assert OPTION[server.kind] in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -75,5 +74,4 @@ async def test_start_untrusted_certificate_says_what_to_do(
 async def test_start_authority_not_found_says_what_to_do(server: TlsPostgres | TlsRedis) -> None:
     with pytest.raises(BusConnectError) as caught:
         await bus_on(server.secure_url("nowhere"), []).start()
-    print(caught.value)
     assert OPTION[server.kind] in str(caught.value)

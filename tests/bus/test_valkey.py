@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from private_servers import Server, program
+from private_servers import program
 
-from .conftest import made
+from .conftest import fixture_of
 from .servers import Valkey
 from .test_engines import (  # noqa: F401
     test_fault_of_the_network_is_a_gap_in_time,
@@ -21,20 +19,11 @@ from .test_processes import (  # noqa: F401
     test_publish_in_one_process_wakes_the_other,
     test_server_killed_and_restarted_wakes_all,
 )
-from .test_subscription import test_event_during_the_subscription_wakes  # noqa: F401
+from .test_publishing import test_event_during_the_subscription_wakes  # noqa: F401
 
 if program(*Valkey.programs) is None:
     why = "buses on Valkey were not tested: valkey-server is not on the PATH, and Debian 12 has no package of it"
     pytest.skip(why, allow_module_level=True)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with made(Valkey) as server:
-        yield server
-
-
-@pytest.fixture
-def own_server() -> Iterator[Server]:
-    with made(Valkey) as server:
-        yield server
+server, own_server = fixture_of(Valkey), fixture_of(Valkey, scope="function")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Hashable
+from typing import Self
 
 from aiopurgatory import Observer
+from aiopurgatory.bus.engine import Hear, Lost
 
 
 async def until(condition: Callable[[], object], within: float = 10.0) -> float:
@@ -16,6 +19,41 @@ async def until(condition: Callable[[], object], within: float = 10.0) -> float:
         assert time.monotonic() - start < within, f"not within {within} s"
         await asyncio.sleep(0.002)
     return time.monotonic() - start
+
+
+async def said_by_child(say: Callable[[], object]) -> str:
+    """Fork. Returns: what *say* returns in the child, as text."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, str(say()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    await asyncio.to_thread(os.waitpid, child, 0)
+    with os.fdopen(reading) as pipe:
+        return pipe.read()
+
+
+class OwnLink:
+    """An engine that is its own link."""
+
+    hear: Hear
+    lost: Lost
+
+    async def open(self, hear: Hear, lost: Lost) -> Self:
+        self.hear, self.lost = hear, lost
+        return self
+
+    async def send(self, messages: list[str]) -> None:
+        """No echo."""
+
+    def abort(self) -> None:
+        pass
+
+    def explain(self, exc: Exception) -> str:
+        return f"what is wrong: {exc!r}"
 
 
 class Recorder:

@@ -13,7 +13,6 @@ import json
 import mmap
 import sys
 import time
-from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
@@ -26,8 +25,8 @@ from aiopurgatory.bus.targets import Targets
 
 from .servers import bus_on
 
-#: Bytes of a key in the table: its version, and when that was made.
-ROW = 16
+#: Bytes of a key's version in the table.
+ROW = 8
 
 
 class Table:
@@ -35,9 +34,7 @@ class Table:
 
     def __init__(self, path: str, keys: int) -> None:
         with open(path, "r+b") as file:
-            self._map = memoryview(mmap.mmap(file.fileno(), ROW * keys))
-        self.versions = self._map[: 8 * keys].cast("q")
-        self.stamps = self._map[8 * keys :].cast("d")
+            self.versions = memoryview(mmap.mmap(file.fileno(), ROW * keys)).cast("q")
 
 
 class Poll(DelayedOperation[None]):
@@ -62,12 +59,11 @@ class Worker:
         self.polls: dict[int, Poll] = {}
         self.rate = 0.0
         self.published = 0
-        self.latencies = array("d")
+        self.woken_by_others = 0
         self.purgatory = Purgatory("polls")
 
     def woken(self, poll: Poll) -> None:
-        if poll.key % self.workers != self.number:
-            self.latencies.append(time.monotonic() - self.table.stamps[poll.key])
+        self.woken_by_others += poll.key % self.workers != self.number
         asyncio.get_running_loop().call_soon(self.park, poll.key)
 
     def park(self, key: int) -> None:
@@ -110,21 +106,15 @@ class Worker:
             case "publish":
                 self.publish_one(int(argument))
                 return None
-        latencies = sorted(self.latencies)
-        del self.latencies[:]
         statistics = self.bus.statistics()
         return {
             "parked": self.parked_although_its_key_moved(),
             "published": self.published,
-            "woken": len(latencies),
-            "p50": latencies[len(latencies) // 2] if latencies else None,
-            "p99": latencies[len(latencies) * 99 // 100] if latencies else None,
-            "max": latencies[-1] if latencies else None,
+            "woken": self.woken_by_others,
             "connected": statistics.connected,
             "gaps": statistics.gaps,
             "replayed": statistics.replayed,
             "outbox": statistics.outbox,
-            "cpu": time.process_time(),
         }
 
     async def publish(self) -> None:
@@ -139,7 +129,6 @@ class Worker:
                 self.publish_one(key)
 
     def publish_one(self, key: int) -> None:
-        self.table.stamps[key] = time.monotonic()
         self.table.versions[key] += 1
         self.published += 1
         self.bus.publish(self.key(key))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from aiopurgatory import DelayedOperation, Outcome, Purgatory
-from aiopurgatory.testing import ManualClock
+from aiopurgatory.testing import ManualClock, check_invariants
 
 Hook: TypeAlias = Callable[["Op"], object]
 
@@ -88,6 +88,28 @@ ENDINGS = {
 }
 
 
+#: The calls of a purgatory and an operation that change something.
+CALLS: dict[str, Callable[[Purgatory, Op], object]] = {
+    "check_and_complete": lambda purgatory, op: purgatory.check_and_complete("key"),
+    "check_and_complete, limit": lambda purgatory, op: purgatory.check_and_complete("key", limit=1),
+    "notify": lambda purgatory, op: purgatory.notify("key"),
+    "check_all": lambda purgatory, op: purgatory.check_all(),
+    "notify_all": lambda purgatory, op: purgatory.notify_all(),
+    "complete_for_key": lambda purgatory, op: purgatory.complete_for_key("key"),
+    "cancel_for_key": lambda purgatory, op: purgatory.cancel_for_key("key"),
+    "fail_for_key": lambda purgatory, op: purgatory.fail_for_key("key", Boom()),
+    "reschedule": lambda purgatory, op: purgatory.reschedule(op, 1.0),
+    "expire_all": lambda purgatory, op: purgatory.expire_all(),
+    "purge": lambda purgatory, op: purgatory.purge(),
+    "close": lambda purgatory, op: purgatory.close(),
+    "watch": lambda purgatory, op: purgatory.watch(Op(), ["key"]),
+    "try_complete_else_watch": lambda purgatory, op: purgatory.try_complete_else_watch(Op(), ["key"]),
+    "force_complete": lambda purgatory, op: op.force_complete(),
+    "fail": lambda purgatory, op: op.fail(Boom()),
+    "cancel": lambda purgatory, op: op.cancel(),
+}
+
+
 def raising(exc: BaseException) -> Hook:
     def hook(op: Op) -> None:
         raise exc
@@ -103,7 +125,51 @@ async def fate(op: Op) -> str:
         return type(exc).__name__
 
 
+async def awaited(op: Op) -> asyncio.Task[str]:
+    """Await *op* in a task, which has begun when this returns."""
+    task = asyncio.create_task(fate(op))
+    await turns(1)
+    return task
+
+
+def taken(reports: list[BaseException]) -> list[BaseException]:
+    """Return what was reported so far, and clear the list."""
+    found = reports[:]
+    reports.clear()
+    return found
+
+
+def is_empty(purgatory: Purgatory) -> bool:
+    """Whether nothing waits in *purgatory*, and nothing is left of what did."""
+    check_invariants(purgatory)
+    left = purgatory.statistics()
+    return (left.pending, left.watched_entries, left.keys, left.buckets) == (0, 0, 0, 0)
+
+
 async def turns(count: int) -> None:
     """Run *count* iterations of the event loop."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+def fail_in(hook: str, call: str) -> Callable[[Purgatory, Op], object]:
+    """Have *hook* raise in *call*."""
+
+    def fail(purgatory: Purgatory, op: Op) -> None:
+        op.hooks[hook] = raising(Boom())
+        CALLS[call](purgatory, op)
+
+    return fail
+
+
+def watch_ready(purgatory: Purgatory, count: int, keys: tuple[str, ...] = ("key",), **hooks: Any) -> list[Op]:
+    """Watch *count* operations that end at their next try."""
+    ops = [purgatory.watch(Op(60.0, **hooks), keys) for _ in range(count)]
+    for op in ops:
+        op.ready = True
+    return ops
+
+
+def ended(ops: list[Op]) -> list[int]:
+    """Return the numbers of the operations that have completed."""
+    return [number for number, op in enumerate(ops) if op.outcome is Outcome.COMPLETED]

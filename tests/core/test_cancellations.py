@@ -12,7 +12,7 @@ import pytest
 from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import ENDINGS, Boom, Op, fate, raising, turns
+from .parts import ENDINGS, Boom, Op, awaited, fate, is_empty, raising, taken, turns
 
 
 async def wait(op: Op) -> str:
@@ -28,22 +28,11 @@ async def test_cancel_task_cancels_op_in_that_instant(purgatory: Purgatory, cloc
     op.ready = True
     assert (op.cancelled(), op.force_complete(), op.fail(Boom()), op.cancel()) == (True, False, False, False)
     assert (purgatory.check_and_complete("a"), purgatory.expire_all()) == (0, 0)
-    stats = purgatory.statistics()
-    assert (stats.pending, stats.watched_entries, stats.keys, stats.buckets) == (0, 0, 0, 0)
+    assert is_empty(purgatory)
     with pytest.raises(asyncio.CancelledError, match="gone"):
         await task
     await clock.advance(10.0)
     assert (op.ran, op.tries) == (["on_cancel"], 2)
-
-
-async def test_cancel_task_twice_cancels_once(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(1.0), ["key"])
-    task = asyncio.create_task(wait(op))
-    await turns(1)
-    task.cancel()
-    task.cancel()
-    await asyncio.wait([task])
-    assert (task.cancelled(), op.ran) == (True, ["on_cancel"])
 
 
 async def test_cancel_task_before_it_awaits(purgatory: Purgatory) -> None:
@@ -60,9 +49,9 @@ async def test_cancel_task_before_it_awaits(purgatory: Purgatory) -> None:
 
 async def test_cancel_one_of_two_tasks_ends_both(purgatory: Purgatory) -> None:
     op = purgatory.watch(Op(1.0), ["key"])
-    tasks = [asyncio.create_task(fate(op)) for _ in range(2)]
-    await turns(1)
-    tasks[1].cancel()
+    tasks = [await awaited(op) for _ in range(2)]
+    for _ in range(2):
+        tasks[1].cancel()
     assert await asyncio.gather(*tasks) == ["CancelledError", "CancelledError"]
     assert op.ran == ["on_cancel"]
 
@@ -83,16 +72,15 @@ async def test_cancel_caught_task_can_wait_for_another(purgatory: Purgatory) -> 
 
 
 @pytest.mark.parametrize("name", ["complete", "expire"])
-@pytest.mark.parametrize("leavers", [[0], [0, 1], [0, 1, 2]], ids=len)
-async def test_end_then_all_leave_gives_back_once(purgatory: Purgatory, name: str, leavers: list[int]) -> None:
+@pytest.mark.parametrize("stays", ["-", "--", "---", "+--", "-+-", "--+"])
+async def test_end_then_tasks_leave_gives_back_if_none_stays(purgatory: Purgatory, name: str, stays: str) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
-    tasks = [asyncio.create_task(fate(op)) for _ in leavers]
-    await turns(1)
+    tasks = [await awaited(op) for _ in stays]
     ENDINGS[name].end(purgatory, op)
-    for task in tasks:
-        task.cancel()
-    assert await asyncio.gather(*tasks) == ["CancelledError"] * len(tasks)
-    assert op.ran == [*ENDINGS[name].ran, "on_undelivered"]
+    for task, stay in zip(tasks, stays, strict=True):
+        task.cancel() if stay == "-" else None
+    assert await asyncio.gather(*tasks) == ["result" if stay == "+" else "CancelledError" for stay in stays]
+    assert op.ran == ENDINGS[name].ran + ["on_undelivered"] * ("+" not in stays)
     check_invariants(purgatory)
 
 
@@ -107,25 +95,11 @@ async def test_cancel_task_inside_hook_gives_back(purgatory: Purgatory, name: st
     assert (op.outcome, op.ran) == (ENDINGS[name].outcome, [*ENDINGS[name].ran, "on_undelivered"])
 
 
-@pytest.mark.parametrize("stayer", [0, 1, 2])
-async def test_end_then_some_leave_gives_nothing_back(purgatory: Purgatory, stayer: int) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    tasks = [asyncio.create_task(fate(op)) for _ in range(3)]
-    await turns(1)
-    op.force_complete()
-    for task in tasks[:stayer] + tasks[stayer + 1 :]:
-        task.cancel()
-    seen = await asyncio.gather(*tasks)
-    assert [answer == "result" for answer in seen] == [number == stayer for number in range(3)]
-    assert op.ran == ["on_complete"]
-
-
 @pytest.mark.parametrize("awaiters", [1, 2])
 @pytest.mark.parametrize("name", ENDINGS)
 async def test_leave_then_end_grants_nothing(purgatory: Purgatory, name: str, awaiters: int) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
-    tasks = [asyncio.create_task(fate(op)) for _ in range(awaiters)]
-    await turns(1)
+    tasks = [await awaited(op) for _ in range(awaiters)]
     tasks[0].cancel()
     ENDINGS[name].end(purgatory, op)
     assert await asyncio.gather(*tasks) == ["CancelledError"] * awaiters
@@ -137,33 +111,23 @@ async def test_end_without_result_then_leave(
     purgatory: Purgatory, reports: list[BaseException], clock: ManualClock, name: str
 ) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
-    task = asyncio.create_task(fate(op))
-    await turns(1)
+    task = await awaited(op)
     ENDINGS[name].end(purgatory, op)
     task.cancel()
     assert await task == "CancelledError"
     await clock.advance(0)
     assert op.ran == ENDINGS[name].ran
-    assert [type(exc) for exc in reports] == ([Boom] if name == "fail" else [])  # it failed, and nobody has seen that
-    reports.clear()
+    assert [type(exc) for exc in taken(reports)] == [Boom] * (name == "fail")  # nobody has seen that it failed
 
 
-async def test_coroutine_closed_after_the_end_gives_back(purgatory: Purgatory) -> None:
+@pytest.mark.parametrize("is_pending", [True, False])
+async def test_coroutine_closed_gives_back(purgatory: Purgatory, is_pending: bool) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
     coroutine = wait(op)
     coroutine.send(None)
-    op.force_complete()
-    coroutine.close()
-    assert op.ran == ["on_complete", "on_undelivered"]
-
-
-async def test_coroutine_closed_while_pending_gives_back(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    coroutine = wait(op)
-    coroutine.send(None)
-    coroutine.close()
-    assert (op.outcome, purgatory.num_delayed) == (None, 1)  # as with a Future: that was no cancellation
-    assert op.force_complete() is True
+    for step in (coroutine.close, op.force_complete) if is_pending else (op.force_complete, coroutine.close):
+        assert (op.outcome, purgatory.num_delayed) == (None, 1) or not is_pending  # as with a Future: not cancelled
+        step()
     assert op.ran == ["on_complete", "on_undelivered"]
 
 
@@ -185,54 +149,14 @@ async def test_coroutine_never_awaited_leaves_op_watched(purgatory: Purgatory) -
     assert (op.ran, op.result()) == (["on_complete"], "result")
 
 
-@pytest.mark.parametrize("name", ["complete", "expire"])
-async def test_on_undelivered_not_for_nobody(purgatory: Purgatory, clock: ManualClock, name: str) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    ENDINGS[name].end(purgatory, op)
-    await clock.advance(0)
-    assert op.ran == ENDINGS[name].ran
-
-
 async def test_on_undelivered_raising_is_reported(purgatory: Purgatory, reports: list[BaseException]) -> None:
     boom = Boom()
     op = purgatory.watch(Op(60.0, on_undelivered=raising(boom)), ["key"])
-    task = asyncio.create_task(fate(op))
-    await turns(1)
+    task = await awaited(op)
     op.force_complete()
     task.cancel()
     assert await task == "CancelledError"
-    assert (reports, op.outcome, op.result()) == ([boom], Outcome.COMPLETED, "result")
-    reports.clear()
-
-
-@pytest.mark.parametrize("completed_first", [True, False])
-async def test_timeout_scope_and_completion_in_one_turn(purgatory: Purgatory, completed_first: bool) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    loop = asyncio.get_running_loop()
-    seen = ""
-    if completed_first:
-        loop.call_soon(op.force_complete)
-    try:
-        async with asyncio.timeout(0):
-            if not completed_first:
-                loop.call_soon(op.force_complete)
-            await op
-    except TimeoutError:
-        seen = "TimeoutError"
-    assert seen == "TimeoutError"
-    assert op.ran == (["on_complete", "on_undelivered"] if completed_first else ["on_cancel"])
-
-
-async def test_gather_cancelled_cancels_all(purgatory: Purgatory) -> None:
-    ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
-    gathering = asyncio.gather(*ops)
-    await turns(1)
-    ops[1].force_complete()
-    gathering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await gathering
-    assert [op.ran for op in ops] == [["on_cancel"], ["on_complete"], ["on_cancel"]]  # gather() has received the result
-    assert purgatory.watched_entries == 0
+    assert (taken(reports), op.outcome, op.result()) == ([boom], Outcome.COMPLETED, "result")
 
 
 class Desk:
@@ -259,13 +183,6 @@ class Desk:
                 group.create_task(self.ask())
                 group.create_task(self.ask())
 
-    async def limited(self) -> None:
-        await asyncio.wait_for(self.ask(), 60.0)
-
-    async def gathered(self) -> None:
-        while True:
-            await asyncio.gather(self.limited(), self.ask())
-
     async def predicates(self) -> None:
         while True:
             await self.ask()
@@ -277,7 +194,7 @@ def expire_all(purgatory: Purgatory, key: str) -> None:
     purgatory.expire_all()
 
 
-@pytest.mark.parametrize("use", [Desk.plain, Desk.nested, Desk.gathered, Desk.predicates])
+@pytest.mark.parametrize("use", [Desk.plain, Desk.nested, Desk.predicates])
 @pytest.mark.parametrize("event", [Purgatory.check_and_complete, Purgatory.notify, expire_all])
 @pytest.mark.parametrize("k", range(21))
 async def test_cancel_at_kth_turn_leaves_nothing(
@@ -294,9 +211,7 @@ async def test_cancel_at_kth_turn_leaves_nothing(
         await turns(1)
     task.cancel()
     await asyncio.wait([task])
-    check_invariants(purgatory)
-    stats = purgatory.statistics()
-    assert (stats.pending, stats.watched_entries, stats.keys, stats.buckets) == (0, 0, 0, 0)
+    assert is_empty(purgatory)
     for op in desk.opened:  # each grant is taken or given back
         ends = [desk.taken.count(op), op.ran.count("on_undelivered"), op.ran.count("on_cancel")]
         assert sorted(ends) == [0, 0, 1]

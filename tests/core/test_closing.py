@@ -13,7 +13,7 @@ import pytest
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Boom, Op, turns
+from .parts import CALLS, Boom, Op, turns
 
 
 @pytest.fixture
@@ -24,60 +24,31 @@ def without_gc() -> Iterator[None]:
     gc.enable()
 
 
-def end_some(purgatory: Purgatory, ops: list[Op]) -> None:
-    for op in ops[::2]:
-        op.force_complete()
-
-
-def in_the_middle_of_a_check(purgatory: Purgatory, ops: list[Op]) -> None:
-    purgatory.notify("shared")
-
-
-def in_the_middle_of_a_purge(purgatory: Purgatory, ops: list[Op]) -> None:
-    end_some(purgatory, ops)
-    purgatory.notify("shared")
+def begin_a_purge(purgatory: Purgatory, ops: list[Op]) -> None:
     for _ in range(30):  # more than purge_interval: a sweep begins
         ops.append(purgatory.watch(Op(60.0), ["shared", "swept"]))
         ops[-1].force_complete()
+    purgatory.notify("shared")
 
 
-def failed_and_not_reported(purgatory: Purgatory, ops: list[Op]) -> None:
-    for op in ops:
-        op.fail(Boom())
-        op.exception()
-
-
-def put_off_and_rescheduled(purgatory: Purgatory, ops: list[Op]) -> None:
-    for op in ops:
-        purgatory.reschedule(op, 1e6)
-        purgatory.reschedule(op, 0.5)
-
-
-def leave_pending(purgatory: Purgatory, ops: list[Op]) -> None:
-    pass
+LEFT: dict[str, Callable[[Purgatory, list[Op]], object]] = {
+    "pending": lambda purgatory, ops: None,
+    "some ended": lambda purgatory, ops: [op.force_complete() for op in ops[::2]],
+    "in a check": lambda purgatory, ops: purgatory.notify("shared"),
+    "in a purge": begin_a_purge,
+    "failed and not reported": lambda purgatory, ops: [(op.fail(Boom()), op.exception()) for op in ops],
+    "rescheduled": lambda purgatory, ops: [purgatory.reschedule(op, timeout) for op in ops for timeout in (1e6, 0.5)],
+}
 
 
 @pytest.mark.parametrize("purge_interval", [0, 20])
 @pytest.mark.parametrize("after_turns", [0, 3, 8])
-@pytest.mark.parametrize(
-    "prepare",
-    [
-        leave_pending,
-        end_some,
-        in_the_middle_of_a_check,
-        in_the_middle_of_a_purge,
-        failed_and_not_reported,
-        put_off_and_rescheduled,
-    ],
-    ids=lambda prepare: prepare.__name__,
-)
+@pytest.mark.parametrize("left", LEFT)
 @pytest.mark.usefixtures("without_gc")
-async def test_close_keeps_no_op_alive(
-    clock: ManualClock, prepare: Callable[[Purgatory, list[Op]], None], after_turns: int, purge_interval: int
-) -> None:
+async def test_close_keeps_no_op_alive(clock: ManualClock, left: str, after_turns: int, purge_interval: int) -> None:
     async def use() -> list[weakref.ref[Op]]:
         ops = [purgatory.watch(Op(60.0), ["shared", number]) for number in range(12)]
-        prepare(purgatory, ops)
+        LEFT[left](purgatory, ops)
         refs = [weakref.ref(op) for op in ops]
         await turns(after_turns)
         purgatory.close()
@@ -93,16 +64,8 @@ async def test_close_keeps_no_op_alive(
     check_invariants(purgatory)
 
 
-ON_A_CLOSED_LOOP: dict[str, Callable[[Purgatory, Op], object]] = {
-    "force_complete": lambda purgatory, op: op.force_complete(),
-    "fail": lambda purgatory, op: op.fail(Boom()),
-    "cancel": lambda purgatory, op: op.cancel(),
-    "check_and_complete": lambda purgatory, op: purgatory.check_and_complete("key"),
-    "check_all": lambda purgatory, op: purgatory.check_all(),
-    "cancel_for_key": lambda purgatory, op: purgatory.cancel_for_key("key"),
-    "expire_all": lambda purgatory, op: purgatory.expire_all(),
-    "close": lambda purgatory, op: purgatory.close(),
-}
+ON_A_CLOSED_LOOP = ["force_complete", "fail", "cancel", "check_and_complete", "check_all", "cancel_for_key"]
+ON_A_CLOSED_LOOP += ["expire_all", "close"]
 
 
 @pytest.mark.timeout(20)
@@ -131,7 +94,7 @@ def test_end_after_its_loop_was_closed_is_quiet(module: str, name: str, awaited:
     loop.run_until_complete(begin())
     loop.close()
     op.ready = True
-    ON_A_CLOSED_LOOP[name](purgatory, op)
+    CALLS[name](purgatory, op)
     assert op.done()
     assert purgatory.num_delayed == 0
     purgatory.notify("key")

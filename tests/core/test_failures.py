@@ -12,58 +12,34 @@ import pytest
 from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import ManualClock
 
-from .parts import Boom, Op, fate, raising, turns
+from .parts import CALLS, Boom, Op, fail_in, fate, raising, taken, turns
 
 TIMES = 100
 
 
-def frames_of(exc: BaseException | None) -> list[str]:
+def frames_of(exc: BaseException) -> list[str]:
     """The names of the functions that the traceback of *exc* goes through."""
-    assert exc is not None
     return [frame.name for frame in traceback.extract_tb(exc.__traceback__)]
 
 
 async def seen_by_task(op: Op) -> list[str]:
-    try:
+    with pytest.raises(Boom) as raised:
         await op
-    except Exception as exc:
-        return frames_of(exc)
-    return []
+    return frames_of(raised.value)
 
 
 def seen_by_result(op: Op) -> list[str]:
-    try:
+    with pytest.raises(Boom) as raised:
         op.result()
-    except Exception as exc:
-        return frames_of(exc)
-    return []
+    return frames_of(raised.value)
 
 
-def fail(purgatory: Purgatory, op: Op) -> None:
-    op.fail(Boom())
-
-
-def raise_in_try_complete(purgatory: Purgatory, op: Op) -> None:
-    op.hooks["try_complete"] = raising(Boom())
-    purgatory.check_and_complete("key")
-
-
-def raise_in_on_complete(purgatory: Purgatory, op: Op) -> None:
-    op.hooks["on_complete"] = raising(Boom())
-    op.force_complete()
-
-
-def raise_in_on_expiration(purgatory: Purgatory, op: Op) -> None:
-    op.hooks["on_expiration"] = raising(Boom())
-    purgatory.expire_all()
-
-
-#: Ways to fail, and the hook that the traceback must go on showing.
-FAILURES: dict[str, tuple[Callable[[Purgatory, Op], None], str | None]] = {
-    "fail": (fail, None),
-    "try_complete": (raise_in_try_complete, "try_complete"),
-    "on_complete": (raise_in_on_complete, "on_complete"),
-    "on_expiration": (raise_in_on_expiration, "on_expiration"),
+#: Ways to fail: by the hook that raises, which the traceback must go on showing.
+FAILURES: dict[str, Callable[[Purgatory, Op], object]] = {
+    "fail": CALLS["fail"],
+    "try_complete": fail_in("try_complete", "check_and_complete"),
+    "on_complete": fail_in("on_complete", "force_complete"),
+    "on_expiration": fail_in("on_expiration", "expire_all"),
 }
 
 
@@ -71,27 +47,16 @@ FAILURES: dict[str, tuple[Callable[[Purgatory, Op], None], str | None]] = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-async def test_traceback_of_100_awaiting_tasks_does_not_grow(purgatory: Purgatory, name: str) -> None:
+async def test_traceback_of_100_awaits_and_results_does_not_grow(purgatory: Purgatory, name: str) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
     tasks = [asyncio.create_task(seen_by_task(op)) for _ in range(TIMES)]
     await turns(1)
-    make_it_fail, hook = FAILURES[name]
-    make_it_fail(purgatory, op)
-    seen = await asyncio.gather(*tasks)
-    seen.append(await seen_by_task(op))
-    assert max(map(len, seen)) <= len(seen[0]) + 1
-    assert all(names[0] == "seen_by_task" for names in seen)
-    assert hook is None or all(hook in names for names in seen)
-
-
-@pytest.mark.parametrize("name", FAILURES)
-async def test_traceback_of_100_results_does_not_grow(purgatory: Purgatory, name: str) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    make_it_fail, hook = FAILURES[name]
-    make_it_fail(purgatory, op)
-    seen = [seen_by_result(op) for _ in range(TIMES)]
-    assert max(map(len, seen)) <= len(seen[0]) + 1
-    assert hook is None or all(hook in names for names in seen)
+    FAILURES[name](purgatory, op)
+    by_tasks = [*await asyncio.gather(*tasks), await seen_by_task(op)]
+    assert all(names[0] == "seen_by_task" for names in by_tasks)
+    for seen in (by_tasks, [seen_by_result(op) for _ in range(TIMES)]):
+        assert max(map(len, seen)) <= len(seen[0]) + 1
+        assert name == "fail" or all(name in names for names in seen)
 
 
 async def test_traceback_keeps_that_from_before_fail(purgatory: Purgatory) -> None:
@@ -120,12 +85,7 @@ WAYS_TO_AWAIT: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "task": lambda op: asyncio.create_task(fate(op)),
     "shield": lambda op: asyncio.shield(op),
     "wait_for": lambda op: asyncio.create_task(asyncio.wait_for(op, None)),
-    "task of a gather": lambda op: asyncio.create_task(gathered(op)),
 }
-
-
-async def gathered(op: Any) -> object:
-    return await asyncio.gather(op)
 
 
 @pytest.mark.parametrize("way", WAYS_TO_AWAIT)
@@ -134,7 +94,7 @@ async def test_failure_about_to_be_awaited_is_not_reported(
     purgatory: Purgatory, reports: list[BaseException], name: str, way: str
 ) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
-    FAILURES[name][0](purgatory, op)
+    FAILURES[name](purgatory, op)
     awaiting = WAYS_TO_AWAIT[way](op)
     await asyncio.wait([asyncio.ensure_future(awaiting)])
     await asyncio.gather(awaiting, return_exceptions=True)
@@ -165,7 +125,7 @@ async def test_failure_nobody_looks_at_is_reported_once(
     purgatory: Purgatory, reports: list[BaseException], name: str
 ) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
-    FAILURES[name][0](purgatory, op)
+    FAILURES[name](purgatory, op)
     assert reports == []
     await turns(5)
     assert [type(exc) for exc in reports] == [Boom]
@@ -184,8 +144,7 @@ async def test_failures_nobody_looks_at_are_reported_in_order(
         op.fail(exc)
     assert ops[2].exception() is failures[2]
     await turns(5)
-    assert reports == failures[:2] + failures[3:]
-    reports.clear()
+    assert taken(reports) == failures[:2] + failures[3:]
 
 
 @pytest.mark.parametrize("event", ["soon", "all", "expiry", "nested"])
@@ -193,11 +152,12 @@ async def test_failures_nobody_looks_at_are_reported_in_order(
 async def test_cancelled_error_of_a_hook_is_reported_once(
     purgatory: Purgatory, clock: ManualClock, reports: list[BaseException], event: str, hook: str
 ) -> None:
-    """Nothing awaits the operation, so its failure is reported, and only once."""
+    """Nothing awaits the operation, so its failure is reported, and only once. The clock task goes on."""
     exc = asyncio.CancelledError()
     op = purgatory.watch(Op(1.0), ["key"])
     op.hooks[hook] = raising(exc)
-    op.ready = True
+    other = purgatory.watch(Op(1.0), ["key"])
+    op.ready = other.ready = True
     if event == "nested":
         outer = Op(60.0, on_complete=lambda _: purgatory.check_and_complete("key"))
         purgatory.watch(outer, ["outer"]).ready = True
@@ -209,9 +169,9 @@ async def test_cancelled_error_of_a_hook_is_reported_once(
             purgatory.check_all()
     await clock.advance(1.0)
     await turns(5)
-    assert reports == [exc]
-    assert (op.outcome, op.exception()) == (Outcome.FAILED, exc)
-    reports.clear()
+    assert taken(reports) == [exc]
+    assert (op.outcome, op.exception(), other.outcome) == (Outcome.FAILED, exc, Outcome.COMPLETED)
+    assert purgatory.is_open
 
 
 class Nameless(Op):
@@ -226,5 +186,4 @@ async def test_failure_with_a_raising_repr_hides_no_other(purgatory: Purgatory, 
         nameless.fail(failures[0])
         other.fail(failures[1])
         await turns(5)
-        assert reports == failures
-        reports.clear()
+        assert taken(reports) == failures

@@ -1,16 +1,19 @@
-"""Keys with an ``__eq__`` that begins to raise: operations still end, and the error is reported."""
+"""Keys that misbehave: an ``__eq__`` that begins to raise ends no operation, a ``__repr__`` hides no message."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from aiopurgatory import Outcome, Purgatory
+from aiopurgatory import Observer, Outcome, Purgatory
+from aiopurgatory.arguments import described
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import ENDINGS, Boom, Op, fate, turns
+from .parts import ENDINGS, Boom, Op, awaited, fate, taken, turns
 
 
 class Fragile:
@@ -46,8 +49,7 @@ async def test_operation_ends_though_its_key_cannot_be_compared(
 ) -> None:
     async with Purgatory(clock=clock, purge_interval=interval) as purgatory:
         ops = [purgatory.watch(Op(60.0), ["first", Fragile(), f"last {n}"]) for n in range(3)]
-        tasks = [asyncio.create_task(fate(op)) for op in ops]
-        await turns(2)
+        tasks = [await awaited(op) for op in ops]
         ending = ENDINGS[name]
         Fragile.broken = True
         ending.end(purgatory, ops[number])
@@ -71,8 +73,7 @@ async def test_operation_ends_though_its_key_cannot_be_compared(
             assert purgatory.check_and_complete(Fragile()) == 2
         purgatory.purge()
         assert (purgatory.watched_entries, purgatory.num_delayed) == (0, 0)
-    assert {type(exc) for exc in reports} <= {Boom}
-    reports.clear()
+    assert {type(exc) for exc in taken(reports)} <= {Boom}
 
 
 async def test_broken_key_is_reported_and_swept(purgatory: Purgatory, reports: list[BaseException]) -> None:
@@ -80,28 +81,10 @@ async def test_broken_key_is_reported_and_swept(purgatory: Purgatory, reports: l
     ops = [purgatory.watch(Op(60.0), [Fragile()]) for _ in range(2)]
     Fragile.broken = True
     assert [op.cancel() for op in ops] == [True, True]
-    assert [type(exc) for exc in reports] == [Boom]
-    reports.clear()
+    assert [type(exc) for exc in taken(reports)] == [Boom]
     await turns(5)
     assert (purgatory.watched_entries, purgatory.num_delayed) == (0, 0)
     check_invariants(purgatory)
-
-
-async def test_expired_op_with_broken_key_is_told(
-    purgatory: Purgatory, clock: ManualClock, reports: list[BaseException]
-) -> None:
-    ops = [purgatory.watch(Op(1.0), [Fragile()]) for _ in range(3)]
-    tasks = [asyncio.create_task(fate(op)) for op in ops]
-    await turns(2)
-    Fragile.broken = True
-    await clock.advance(1.0)
-    assert [await asyncio.wait_for(task, 1) for task in tasks] == ["result"] * 3
-    assert [op.outcome for op in ops] == [Outcome.EXPIRED] * 3
-    assert purgatory.is_open
-    await turns(5)
-    assert purgatory.watched_entries == 0
-    assert {type(exc) for exc in reports} == {Boom}
-    reports.clear()
 
 
 async def test_last_try_with_a_marked_broken_key_completes(clock: ManualClock, reports: list[BaseException]) -> None:
@@ -121,8 +104,7 @@ async def test_last_try_with_a_marked_broken_key_completes(clock: ManualClock, r
         await clock.advance(1.0)
         assert await asyncio.wait_for(task, 1) == "result"
         assert op.outcome is Outcome.COMPLETED
-    assert {type(exc) for exc in reports} <= {Boom}
-    reports.clear()
+    assert {type(exc) for exc in taken(reports)} <= {Boom}
 
 
 async def test_sweep_with_a_broken_key_ends_nothing_else(clock: ManualClock, reports: list[BaseException]) -> None:
@@ -137,8 +119,7 @@ async def test_sweep_with_a_broken_key_ends_nothing_else(clock: ManualClock, rep
         Fragile.broken = False
         purgatory.purge()
         assert purgatory.watched_entries == 3
-    assert {type(exc) for exc in reports} <= {Boom}
-    reports.clear()
+    assert {type(exc) for exc in taken(reports)} <= {Boom}
 
 
 @pytest.mark.parametrize("check", [Purgatory.check_and_complete, Purgatory.notify])
@@ -162,3 +143,91 @@ async def test_broken_key_cuts_off_no_nested_check(
     await turns(5)
     assert other.outcome is Outcome.COMPLETED
     reports.clear()
+
+
+# a __repr__ that raises
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise Boom
+
+
+class UnshowableOp(Op):
+    def __repr__(self) -> str:
+        raise Boom
+
+
+def nested(depth: int) -> tuple[Any, ...]:
+    thing: tuple[Any, ...] = ()
+    for _ in range(depth):
+        thing = (thing,)
+    return thing
+
+
+@pytest.mark.parametrize(
+    ("thing", "text"),
+    [
+        (7, "7"),
+        (("orders", 7), "('orders', 7)"),
+        (Unshowable(), "<Unshowable>"),
+        ((Unshowable(),), "(<Unshowable>,)"),
+        (("orders", ("eu", Unshowable())), "('orders', ('eu', <Unshowable>))"),
+        ([Unshowable()], "[<Unshowable>]"),
+        (nested(100_000), "<tuple>"),
+    ],
+)
+def test_described_names_the_class_that_cannot_be_shown(thing: object, text: str) -> None:
+    assert described(thing) == text
+
+
+async def test_repr_with_a_key_that_cannot_be_shown_names_its_class(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ["orders", Unshowable()])
+    assert "pending timeout=60.0 keys=('orders', <Unshowable>) waited=" in repr(op)
+    assert repr(purgatory.follow([Unshowable()], lambda since: asyncio.sleep(0))) == "<Following (<Unshowable>,) new>"
+
+
+async def test_mistakes_with_what_cannot_be_shown_name_the_mistake(purgatory: Purgatory) -> None:
+    op = purgatory.watch(UnshowableOp(60.0), [Unshowable()])
+    wrong: Any = Unshowable()
+    with pytest.raises(RuntimeError, match=r"^op must be watched only once, got <UnshowableOp>; "):
+        purgatory.watch(op, ["key"])
+    with pytest.raises(asyncio.InvalidStateError, match=r"^<UnshowableOp> has no result yet$"):
+        op.result()
+    with pytest.raises(RuntimeError, match=r"^<UnshowableOp> was never watched "):
+        await UnshowableOp()
+    with pytest.raises(ValueError, match=r"^op must be watched by this purgatory, got <UnshowableOp>$"):
+        Purgatory().reschedule(op, 1.0)
+    with pytest.raises(TypeError, match=r"^op must be an instance of DelayedOperation, got <Unshowable>; "):
+        purgatory.watch(wrong, ["key"])
+    with pytest.raises(TypeError, match=r"^keys must be an iterable of keys, got <Unshowable>; pass \[<Unshowable>\]$"):
+        purgatory.watch(Op(), wrong)
+    with pytest.raises(TypeError, match=r"^limit must be an int >= 1, or None, got <Unshowable>$"):
+        purgatory.check_and_complete("key", wrong)
+    with pytest.raises(TypeError, match=r"^timeout must be a number of seconds or None, got <Unshowable>$"):
+        Op(wrong)
+    with pytest.raises(TypeError, match=r"^exc must be an instance of Exception .*, got <Unshowable>$"):
+        op.fail(wrong)
+    with pytest.raises(TypeError, match=r"^observers must be instances of Observer, got <Unshowable>$"):
+        Purgatory(observers=[wrong])
+    with pytest.raises(TypeError, match=r"^name must be a str, got <Unshowable>$"):
+        Purgatory(wrong)
+    op.cancel()
+
+
+class Raising(Observer):
+    def ended(self, purgatory: Any, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        raise ValueError("lost")
+
+
+async def test_report_about_an_unshowable_key_is_logged_whole(caplog: pytest.LogCaptureFixture) -> None:
+    asyncio.get_running_loop().set_exception_handler(None)
+    async with Purgatory(observers=[Raising()]) as purgatory:
+        with caplog.at_level(logging.ERROR, "asyncio"):
+            purgatory.watch(Op(60.0), [Unshowable()]).force_complete()
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "aiopurgatory: observer raised\noperation: <Op completed timeout=60.0 keys=(<U"
+    )
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ValueError)

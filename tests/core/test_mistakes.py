@@ -16,7 +16,7 @@ import pytest
 from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Op, fate, turns
+from .parts import Op, taken, turns
 
 
 @pytest.fixture
@@ -73,17 +73,6 @@ async def test_watch_no_operation_raises_type_error(purgatory: Purgatory, name: 
     check_invariants(purgatory)
 
 
-@pytest.mark.parametrize("keys", [5, None, 1.5, object(), True], ids=lambda value: type(value).__name__)
-async def test_watch_keys_not_iterable_raises_type_error(purgatory: Purgatory, keys: Any) -> None:
-    op = Op(60.0)
-    before = purgatory.statistics()
-    with pytest.raises(TypeError, match=f"keys must .*{re.escape(repr(keys))}"):
-        purgatory.watch(op, keys)
-    assert (purgatory.statistics(), op.tries, op.keys) == (before, 0, ())
-    purgatory.watch(op, [keys])
-    assert (purgatory.num_delayed, op.keys) == (1, (keys,))
-
-
 UNHASHABLE: list[Any] = [[1], {1: 2}, {1}, ("orders", [1])]
 
 
@@ -123,99 +112,39 @@ def test_clock_that_is_none_raises_type_error(clock: Any) -> None:
 # hooks that are coroutine functions
 
 
-class AsyncTry(Op):
-    async def try_complete(self) -> bool:  # type: ignore[override]
-        return self.force_complete()
+async def hook(op: Op, *_: object) -> None:
+    op.ran.append("async")
 
 
-class AsyncComplete(Op):
-    async def on_complete(self) -> str:  # type: ignore[override]
-        return "result"
+End = Callable[[Purgatory, Op, asyncio.Task[str]], object]
+#: What calls each hook, and the outcome if it is an ``async def``.
+ASYNC_HOOKS: dict[str, tuple[End, Outcome]] = {
+    "try_complete": (lambda purgatory, op, task: None, Outcome.FAILED),
+    "on_complete": (lambda purgatory, op, task: op.force_complete(), Outcome.FAILED),
+    "on_cancel": (lambda purgatory, op, task: op.cancel(), Outcome.CANCELLED),
+    "on_expiration": (lambda purgatory, op, task: purgatory.expire_all(), Outcome.EXPIRED),
+    "on_undelivered": (lambda purgatory, op, task: (op.force_complete(), task.cancel()), Outcome.COMPLETED),
+    "on_failure": (lambda purgatory, op, task: op.fail(ValueError()), Outcome.FAILED),
+    "on_end": (lambda purgatory, op, task: op.force_complete(), Outcome.COMPLETED),
+}
 
 
-class AsyncCancel(Op):
-    async def on_cancel(self) -> None:  # type: ignore[override]
-        self.ran.append("on_cancel")
-
-
-class AsyncExpiration(Op):
-    async def on_expiration(self) -> None:  # type: ignore[override]
-        self.ran.append("on_expiration")
-
-
-class AsyncUndelivered(Op):
-    async def on_undelivered(self, result: str) -> None:  # type: ignore[override]
-        self.ran.append("on_undelivered")
-
-
-def says_plain(exc: BaseException | None, hook: str) -> bool:
-    """Is *exc* the TypeError for *hook*, with the remedy: a plain function?"""
-    return isinstance(exc, TypeError) and re.search(rf"{hook}.*(plain|def )", str(exc)) is not None
-
-
+@pytest.mark.parametrize("name", ASYNC_HOOKS)
 @pytest.mark.usefixtures("no_warning")
-async def test_async_try_complete_fails_the_op(purgatory: Purgatory) -> None:
-    op: Any = AsyncTry(60.0)
-    purgatory.watch(op, ["key"])
-    assert op.outcome is Outcome.FAILED
-    assert says_plain(op.exception(), "try_complete")
-    assert await fate(op) == "TypeError"
-    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
-
-
-@pytest.mark.parametrize("how", ["force_complete", "check", "expire"])
-@pytest.mark.usefixtures("no_warning")
-async def test_async_on_complete_fails_the_op(purgatory: Purgatory, how: str) -> None:
-    op = purgatory.watch(AsyncComplete(60.0), ["key"])
-    task = asyncio.create_task(fate(op))
-    await turns(1)
-    op.ready = how == "check"
-    ways: dict[str, Callable[[], object]] = {
-        "force_complete": op.force_complete,
-        "check": lambda: purgatory.check_and_complete("key"),
-        "expire": purgatory.expire_all,
-    }
-    ways[how]()
-    assert op.outcome is Outcome.FAILED
-    assert says_plain(op.exception(), "on_complete")
-    assert await task == "TypeError"
-
-
-@pytest.mark.parametrize("name", ["on_cancel", "on_expiration", "on_undelivered"])
-@pytest.mark.usefixtures("no_warning")
-async def test_async_later_hook_is_not_lost(purgatory: Purgatory, reports: list[BaseException], name: str) -> None:
+async def test_async_hook_is_refused_with_the_remedy(
+    purgatory: Purgatory, reports: list[BaseException], name: str
+) -> None:
     """Its TypeError reaches the awaiting task or the loop's exception handler: one of them, once."""
-    kinds: dict[str, type[Op]] = {
-        "on_cancel": AsyncCancel,
-        "on_expiration": AsyncExpiration,
-        "on_undelivered": AsyncUndelivered,
-    }
-    seen: list[BaseException] = []
-    op = purgatory.watch(kinds[name](60.0), ["key"])
-
-    async def wait() -> None:
-        try:
-            await op
-        except BaseException as exc:
-            seen.append(exc)
-
-    task = asyncio.create_task(wait())
+    end, outcome = ASYNC_HOOKS[name]
+    op: Op = purgatory.watch(type("Async", (Op,), {name: hook})(60.0), ["key"])
+    task = asyncio.create_task(asyncio.wait_for(op, None))
     await turns(1)
-    if name == "on_cancel":
-        op.cancel()
-    elif name == "on_expiration":
-        purgatory.expire_all()
-    else:
-        op.force_complete()
-        task.cancel()
-    await asyncio.wait([task])
+    end(purgatory, op, task)
+    seen = await asyncio.gather(task, return_exceptions=True)
     await turns(5)
-    found = [exc for exc in seen + reports if isinstance(exc, TypeError)]
-    assert len(found) == 1
-    assert says_plain(found[0], name)
-    outcomes = {"on_cancel": Outcome.CANCELLED, "on_expiration": Outcome.EXPIRED, "on_undelivered": Outcome.COMPLETED}
-    assert (op.outcome, name in op.ran) == (outcomes[name], False)
-    reports.clear()
+    (found,) = [exc for exc in [*seen, *taken(reports)] if isinstance(exc, TypeError)]
+    assert str(found) == f"Async.{name} must be a plain function, not async def: hooks never wait"
+    assert (op.outcome, "async" in op.ran, purgatory.num_delayed) == (outcome, False, 0)
 
 
 # wait_for()

@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from aiopurgatory import Outcome, Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Hook, Op, fate, turns
+from .parts import CALLS, Hook, Op, awaited, turns
 
-
-async def run_try(purgatory: Purgatory, op: Op) -> None:
-    purgatory.check_and_complete("key")
-
-
-async def run_completion(purgatory: Purgatory, op: Op) -> None:
-    op.force_complete()
-
-
-async def run_expiration(purgatory: Purgatory, op: Op) -> None:
-    purgatory.expire_all()
-
-
-async def run_cancel(purgatory: Purgatory, op: Op) -> None:
-    op.cancel()
-
-
-async def run_undelivered(purgatory: Purgatory, op: Op) -> None:
-    task = asyncio.create_task(fate(op))
-    await turns(1)
-    op.force_complete()
-    task.cancel()
-    await task
-
-
-HOOKS: dict[str, tuple[Callable[[Purgatory, Op], Awaitable[None]], Outcome | None]] = {
-    "try_complete": (run_try, None),
-    "on_complete": (run_completion, Outcome.COMPLETED),
-    "on_expiration": (run_expiration, Outcome.EXPIRED),
-    "on_cancel": (run_cancel, Outcome.CANCELLED),
-    "on_undelivered": (run_undelivered, Outcome.COMPLETED),
+#: The call that runs each hook, and the outcome.
+HOOKS: dict[str, tuple[str, Outcome | None]] = {
+    "try_complete": ("check_and_complete", None),
+    "on_complete": ("force_complete", Outcome.COMPLETED),
+    "on_expiration": ("expire_all", Outcome.EXPIRED),
+    "on_cancel": ("cancel", Outcome.CANCELLED),
+    "on_undelivered": ("force_complete", Outcome.COMPLETED),  # and the awaiting task leaves
 }
 
 
@@ -61,7 +36,11 @@ async def run_hook(purgatory: Purgatory, hook: str, action: Hook) -> Op:
     op.hooks[hook] = once
     for _ in range(2):
         purgatory.watch(Op(60.0), ["key"])
-    await HOOKS[hook][0](purgatory, op)
+    task = await awaited(op) if hook == "on_undelivered" else None
+    CALLS[HOOKS[hook][0]](purgatory, op)
+    if task is not None:
+        task.cancel()
+        await task
     check_invariants(purgatory)
     assert acted == [hook]
     return op

@@ -12,8 +12,7 @@ import pytest
 from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Boom, Op, raising, turns
-from .ready import ended, watch_ready
+from .parts import Boom, Op, ended, raising, turns, watch_ready
 
 # check_and_complete(key, limit=...)
 
@@ -162,15 +161,6 @@ async def test_marks_add_up_their_limits_and_none_wins(
     assert len(ended(ops)) == min(expected + 1, 8)
 
 
-async def test_notify_limit_does_not_count_those_that_decline(purgatory: Purgatory) -> None:
-    ops = watch_ready(purgatory, 6)
-    ops[0].ready = ops[2].ready = False
-    purgatory.notify("key", limit=2)
-    await turns(10)
-    assert ended(ops) == [1, 3]
-    assert [op.tries for op in ops] == [3, 3, 3, 3, 2, 2]
-
-
 async def test_notify_limit_in_slices_ends_no_more(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         ops = watch_ready(purgatory, 10)
@@ -196,14 +186,3 @@ async def test_notify_limit_marked_while_walked_walks_again(clock: ManualClock) 
         purgatory.notify("key", limit=1)
         await turns(40)
         assert ended(ops) == list(range(7))
-
-
-async def test_notify_limit_with_deferred_purging_skips_the_ended(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock, purge_interval=1000) as purgatory:
-        ops = watch_ready(purgatory, 5, ("key", "other"))
-        ops[0].force_complete()
-        ops[1].force_complete()
-        purgatory.notify("key", limit=2)
-        await turns(10)
-        check_invariants(purgatory)
-        assert ended(ops) == [0, 1, 2, 3]

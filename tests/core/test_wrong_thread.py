@@ -12,29 +12,9 @@ import pytest
 from aiopurgatory import Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Boom, Op, turns
+from .parts import CALLS, Op, turns
 
 REMEDY = "call_soon_threadsafe|notify_threadsafe"
-
-CALLS: dict[str, Callable[[Purgatory, Op], object]] = {
-    "check_and_complete": lambda purgatory, op: purgatory.check_and_complete("key"),
-    "check_and_complete, limit": lambda purgatory, op: purgatory.check_and_complete("key", limit=1),
-    "notify": lambda purgatory, op: purgatory.notify("key"),
-    "check_all": lambda purgatory, op: purgatory.check_all(),
-    "notify_all": lambda purgatory, op: purgatory.notify_all(),
-    "complete_for_key": lambda purgatory, op: purgatory.complete_for_key("key"),
-    "cancel_for_key": lambda purgatory, op: purgatory.cancel_for_key("key"),
-    "fail_for_key": lambda purgatory, op: purgatory.fail_for_key("key", Boom()),
-    "reschedule": lambda purgatory, op: purgatory.reschedule(op, 1.0),
-    "expire_all": lambda purgatory, op: purgatory.expire_all(),
-    "purge": lambda purgatory, op: purgatory.purge(),
-    "close": lambda purgatory, op: purgatory.close(),
-    "watch": lambda purgatory, op: purgatory.watch(Op(), ["key"]),
-    "try_complete_else_watch": lambda purgatory, op: purgatory.try_complete_else_watch(Op(), ["key"]),
-    "force_complete": lambda purgatory, op: op.force_complete(),
-    "fail": lambda purgatory, op: op.fail(Boom()),
-    "cancel": lambda purgatory, op: op.cancel(),
-}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -64,15 +44,6 @@ async def test_wrong_thread_leaves_an_awaiting_task_waiting(purgatory: Purgatory
     assert not task.done()
     assert op.force_complete()
     assert await task == "result"
-
-
-async def test_wrong_thread_watch_leaves_op_watchable(purgatory: Purgatory) -> None:
-    op = Op(60.0)
-    with pytest.raises(RuntimeError, match=REMEDY):
-        await asyncio.to_thread(purgatory.watch, op, ["key"])
-    assert (op.tries, op.keys) == (0, ())
-    assert purgatory.watch(op, ["key"]) is op
-    assert purgatory.num_delayed == 1
 
 
 async def test_wrong_thread_with_a_loop_of_its_own_is_refused(purgatory: Purgatory) -> None:

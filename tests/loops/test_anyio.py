@@ -9,7 +9,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from aiopurgatory import DelayedOperation, Outcome, Purgatory
+from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
 
@@ -99,16 +99,6 @@ async def test_scope_cancelled_and_completed_keeps_grant(purgatory: Purgatory, f
     assert is_empty(purgatory)
 
 
-@pytest.mark.parametrize("seconds", [0, 0.005])
-async def test_asyncio_timeout_cancels_the_operation(purgatory: Purgatory, seconds: float) -> None:
-    op = Take([])
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await purgatory.watch(op, ["a", "b"])
-    assert op.cancelled()
-    assert is_empty(purgatory)
-
-
 @pytest.mark.parametrize(("outer", "inner", "expected"), [(0, 60, "outer"), (60, 0, "inner"), (0, 0, "outer")])
 async def test_asyncio_timeout_nested_right_one_raises(
     purgatory: Purgatory, outer: float, inner: float, expected: str
@@ -126,16 +116,6 @@ async def test_asyncio_timeout_nested_right_one_raises(
         caught.append("outer")
     assert caught == [expected]
     assert is_empty(purgatory)
-
-
-async def test_asyncio_timeout_in_time_delivers(purgatory: Purgatory) -> None:
-    pool: list[int] = []
-    async with asyncio.timeout(60):
-        op = purgatory.watch(Take(pool), ["pool"])
-        pool.append(7)
-        asyncio.get_running_loop().call_soon(purgatory.check_and_complete, "pool")
-        assert await op == 7
-    assert op.outcome is Outcome.COMPLETED
 
 
 async def test_task_group_sibling_fails_cancels_all(purgatory: Purgatory) -> None:

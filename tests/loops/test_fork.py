@@ -62,18 +62,6 @@ def test_watch_second_loop_same_thread_is_refused(new_loop: NewLoop) -> None:
     first.close()
 
 
-async def test_watch_loop_in_other_thread_is_refused(purgatory: Purgatory) -> None:
-    new_loop = type(asyncio.get_running_loop())
-
-    def elsewhere() -> None:
-        with asyncio.Runner(loop_factory=new_loop) as other:
-            other.run(watch(purgatory))
-
-    with pytest.raises(RuntimeError, match="another event loop"):
-        await asyncio.to_thread(elsewhere)
-    assert purgatory.num_delayed == 0
-
-
 def test_run_ctrl_c_with_purgatory_open_answers_all(new_loop: NewLoop) -> None:
     purgatory = Purgatory()
     op = Wait(60.0)

@@ -92,10 +92,13 @@ async def live_and_end(how: str, awaiters: int, purgatory: Purgatory, clock: Man
     return [weakref.ref(thing) for thing in (op, key, op.payload, op.granted)]
 
 
-@pytest.mark.parametrize("awaiters", [0, 1, 2])
+ENDS = ["complete", "complete soon", "complete threadsafe", "expire", "expire, raising", "cancel", "fail", "close"]
+LEAVING = ["cancel tasks", "complete, then cancel tasks"]
+
+
 @pytest.mark.parametrize(
-    "how",
-    ["complete", "complete soon", "complete threadsafe", "expire", "expire, raising", "cancel", "fail", "close"],
+    ("how", "awaiters"),
+    [(how, awaiters) for awaiters in (0, 1, 2) for how in ENDS + LEAVING * (awaiters > 0)],
 )
 async def test_operation_ended_is_gone_without_gc(
     purgatory: Purgatory, clock: ManualClock, how: str, awaiters: int
@@ -103,44 +106,6 @@ async def test_operation_ended_is_gone_without_gc(
     refs = await live_and_end(how, awaiters, purgatory, clock)
     assert [ref() for ref in refs if ref() is not None] == []
     assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
-
-
-@pytest.mark.parametrize("awaiters", [1, 2])
-@pytest.mark.parametrize("how", ["cancel tasks", "complete, then cancel tasks"])
-async def test_operation_left_by_tasks_is_gone_without_gc(
-    purgatory: Purgatory, clock: ManualClock, how: str, awaiters: int
-) -> None:
-    refs = await live_and_end(how, awaiters, purgatory, clock)
-    assert [ref() for ref in refs if ref() is not None] == []
-    assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
-
-
-async def test_wait_for_timed_out_is_gone_without_gc(purgatory: Purgatory, clock: ManualClock) -> None:
-    async def wait_for(payloads: list[Thing]) -> None:
-        payload = payloads.pop()
-        refs.append(weakref.ref(payload))
-        with contextlib.suppress(TimeoutError):
-            await purgatory.wait_for(lambda: bool(payload) and None, ["key"], timeout=5.0)
-
-    refs: list[weakref.ref[Thing]] = []
-    task = asyncio.create_task(wait_for([Thing()]))
-    await clock.advance(5.0)
-    assert task.done()
-    assert refs[0]() is None
-
-
-async def test_watch_and_complete_in_a_loop_grows_nothing(purgatory: Purgatory) -> None:
-    def cycle() -> None:
-        op = purgatory.watch(Fetch(), ["a", "b", "c"])
-        op.ready = True
-        assert purgatory.check_and_complete("b") == 1
-
-    for _ in range(1000):
-        cycle()
-    before = len(gc.get_objects())
-    for _ in range(100_000):
-        cycle()
-    assert len(gc.get_objects()) - before < 100
 
 
 async def test_await_in_a_loop_grows_nothing(purgatory: Purgatory, clock: ManualClock) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, TypeVar
 
 import pytest
 
@@ -13,6 +13,7 @@ from aiopurgatory.operations import Generation, JoinBarrier, Replicas, Threshold
 from aiopurgatory.testing import ManualClock, check_invariants
 
 Join = asyncio.Task[Generation[str]]
+T = TypeVar("T")
 Answers = asyncio.Task[dict[Any, Exception | None]]
 
 
@@ -55,18 +56,16 @@ def partition(purgatory: Purgatory, key: str = "orders", *, followers: int = 2, 
     return Replicas(purgatory, key, ["leader", *range(followers)], **options)
 
 
-async def begun(answers: Any) -> Answers:
-    """A produce(), which has been watched when this returns."""
-    task = asyncio.create_task(answers)
+async def begun(wait: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """*wait* in a task, which has begun when this returns."""
+    task = asyncio.create_task(wait)
     await asyncio.sleep(0)
     return task
 
 
 async def acked(replicas: Replicas[Any], offset: int, timeout: float | None = None) -> asyncio.Task[int]:
     """A wait that has begun."""
-    task = asyncio.create_task(replicas.acked(offset, timeout=timeout))
-    await asyncio.sleep(0)
-    return task
+    return await begun(replicas.acked(offset, timeout=timeout))
 
 
 def advance(replicas: Replicas[Any], offset: int, names: tuple[Hashable, ...] = ("leader", 0, 1)) -> int:

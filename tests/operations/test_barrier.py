@@ -11,7 +11,7 @@ from aiopurgatory import Observer, Outcome, Purgatory
 from aiopurgatory.operations import Generation, JoinBarrier, JoinError
 from aiopurgatory.testing import ManualClock
 
-from .helpers import Join, check_empty, formed, group_in, joins
+from .helpers import Join, begun, check_empty, formed, group_in, joins
 
 # the first generation
 
@@ -90,14 +90,6 @@ async def test_expected_members_open_it_without_delay(purgatory: Purgatory) -> N
     assert purgatory.statistics().wakeups == 0
 
 
-async def test_expected_members_that_do_not_come_are_dropped(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory, expected=["ann", "bob", "cy"])
-    (task,) = await joins(group, "ann")
-    await clock.advance(10.0)
-    assert task.result() == Generation(1, ("ann",), ("bob", "cy"))
-    assert group.members == ("ann",)
-
-
 async def test_rebalance_timeout_none_waits_for_all(purgatory: Purgatory, clock: ManualClock) -> None:
     group = group_in(purgatory, rebalance_timeout=None, expected=["ann", "bob"])
     (task,) = await joins(group, "ann")
@@ -133,14 +125,6 @@ async def test_rebalance_at_deadline_drops_the_missing(purgatory: Purgatory, clo
     assert group.members == ("bob", "dan")
 
 
-async def test_generations_follow_each_other(purgatory: Purgatory) -> None:
-    group = group_in(purgatory, expected=["ann", "bob"])
-    for number in range(1, 50):
-        tasks = await joins(group, "bob", "ann")
-        assert (await tasks[0]).number == number
-        check_empty(group)
-
-
 # leaving
 
 
@@ -168,56 +152,12 @@ async def test_leave_of_the_last_empties_the_group(purgatory: Purgatory, clock: 
     assert task.result() == Generation(2, ("bob",), ())
 
 
-async def test_leave_in_a_closed_purgatory_is_no_error(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    purgatory.close()
-    assert group.leave("ann")
-    assert group.members == ("bob",)
-    assert not group.is_closed
-
-
 async def test_barrier_of_thousands_is_linear_and_complete(purgatory: Purgatory) -> None:
     members = [str(number) for number in range(2_000)]
     group = group_in(purgatory, expected=members)
     tasks = await joins(group, *members)
     assert {await task for task in tasks} == {Generation(1, tuple(members), ())}
     check_empty(group)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"rebalance_timeout": -1}, ValueError, "rebalance_timeout must be >= 0 s, got -1"),
-        ({"rebalance_timeout": "1"}, TypeError, "rebalance_timeout must be a number of seconds, got '1'"),
-        ({"initial_delay": float("nan")}, ValueError, "initial_delay must be >= 0 s, got nan"),
-        ({"initial_delay": None}, TypeError, "initial_delay must be a number of seconds, got None"),
-        ({"expected": 3}, TypeError, "expected must be an iterable of members, got 3"),
-        ({"expected": "ann"}, TypeError, r"expected must be an iterable of members, got 'ann'; pass \['ann'\]"),
-    ],
-)
-async def test_barrier_with_bad_argument_is_refused(
-    purgatory: Purgatory, options: Any, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        group_in(purgatory, **options)
-
-
-async def test_unhashable_member_or_key_is_refused(purgatory: Purgatory) -> None:
-    group = group_in(purgatory)
-    with pytest.raises(TypeError, match="unhashable"):
-        await group.join([])  # type: ignore[arg-type]
-    check_empty(group)
-    with pytest.raises(TypeError, match="unhashable"):
-        JoinBarrier(purgatory, [], rebalance_timeout=1.0)  # type: ignore[arg-type]
-
-
-async def test_repr_shows_the_state(purgatory: Purgatory) -> None:
-    group = group_in(purgatory)
-    assert repr(group) == "<JoinBarrier 'billing' generation=0 members=0 open>"
-    (task,) = await joins(group, "ann")
-    assert repr(group) == "<JoinBarrier 'billing' generation=0 members=1 closed, 0 missing>"
-    task.cancel()
 
 
 async def test_barrier_does_not_keep_the_session_of_its_first_join(requests: Any) -> None:
@@ -230,8 +170,7 @@ async def test_barrier_does_not_keep_the_session_of_its_first_join(requests: Any
         group = JoinBarrier[str](purgatory, "key", rebalance_timeout=None, expected=["ann", "bob", "cy"])
 
         async def join() -> None:
-            leaving = asyncio.create_task(group.join("ann"))
-            await asyncio.sleep(0)
+            leaving = await begun(group.join("ann"))
             leaving.cancel()
             await asyncio.wait([leaving])
 
@@ -239,8 +178,7 @@ async def test_barrier_does_not_keep_the_session_of_its_first_join(requests: Any
         seen.clear()
         assert group.is_closed
         assert requests.are_over(session)
-        bob = asyncio.create_task(group.join("bob"))
-        await asyncio.sleep(0)
+        bob = await begun(group.join("bob"))
         purgatory.fail_for_key("key", LookupError("moved"))
         with pytest.raises(LookupError):
             await bob

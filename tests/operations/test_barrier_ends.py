@@ -10,7 +10,7 @@ from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.operations import Generation, JoinError
 from aiopurgatory.testing import ManualClock
 
-from .helpers import check_empty, formed, group_in, joins
+from .helpers import begun, check_empty, formed, group_in, joins
 
 
 async def test_join_while_the_answers_are_on_their_way_is_the_next(purgatory: Purgatory, clock: ManualClock) -> None:
@@ -76,34 +76,21 @@ async def test_purgatory_closed_answers_every_join(purgatory: Purgatory) -> None
     for task in tasks:
         with pytest.raises(PurgatoryClosedError):
             await task
-    assert not group.is_closed
     with pytest.raises(PurgatoryClosedError):
         await group.join("cy")
+    assert (group.is_closed, group.is_waiting("ann")) == (False, False)
 
 
-async def test_cancel_for_key_cancels_every_join(purgatory: Purgatory, clock: ManualClock) -> None:
+@pytest.mark.parametrize("error", [OSError("moved"), None], ids=["fail_for_key", "cancel_for_key"])
+async def test_call_for_its_key_ends_every_join(
+    purgatory: Purgatory, clock: ManualClock, error: Exception | None
+) -> None:
     group = group_in(purgatory)
     await formed(group, clock, "ann", "bob")
     tasks = await joins(group, "ann", "cy")
-    purgatory.cancel_for_key("billing")
-    for task in tasks:
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    check_empty(group)
-    assert set(group.members) == {"ann", "bob"}
-    tasks = await joins(group, "ann", "bob")
-    assert (await tasks[0]).number == 2
-
-
-async def test_fail_for_key_fails_every_join(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    tasks = await joins(group, "ann", "cy")
-    purgatory.fail_for_key("billing", moved := OSError("coordinator moved"))
-    for task in tasks:
-        with pytest.raises(OSError, match="coordinator moved") as found:
-            await task
-        assert found.value is moved
+    purgatory.fail_for_key("billing", error) if error else purgatory.cancel_for_key("billing")
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert found == [error] * 2 if error else all(isinstance(each, asyncio.CancelledError) for each in found)
     check_empty(group)
     assert set(group.members) == {"ann", "bob"}
     tasks = await joins(group, "ann", "bob")
@@ -125,16 +112,6 @@ async def test_fail_for_key_of_one_join_is_as_if_it_never_joined(
         await task
     tasks = await joins(group, "ann", "bob")
     assert (await tasks[0]).members == ("ann", "bob")
-
-
-async def test_close_leaves_no_member_waiting(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    tasks = await joins(group, "ann")
-    purgatory.close()
-    assert (group.is_closed, group.is_waiting("ann"), group.members) == (False, False, ("ann", "bob"))
-    with pytest.raises(PurgatoryClosedError):
-        await tasks[0]
 
 
 @pytest.mark.parametrize("expected", [(), ("ann", "bob", "cy")])
@@ -176,3 +153,66 @@ async def test_leave_refused_keeps_the_member(clock: ManualClock) -> None:
             group.leave("ann")
         assert (group.members, group.is_closed) == (("ann",), False)
         task.cancel()
+
+
+# members that restart under another name, and take their place again
+
+
+async def test_replace_open_keeps_place_and_number(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    before = await formed(group, clock, "ann", "bob", "cy")
+    assert group.replace("ann", "ann 2")
+    assert not group.is_closed
+    assert group.members == ("ann 2", "bob", "cy")
+    assert group.generation == Generation(1, ("ann 2", "bob", "cy"), ())
+    assert before.members == ("ann", "bob", "cy")  # as it was
+    await clock.advance(100.0)
+    assert group.members == ("ann 2", "bob", "cy")
+    check_empty(group)
+
+
+async def test_replace_closed_fails_the_join_and_waits_for_the_successor(
+    purgatory: Purgatory, clock: ManualClock
+) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob", "cy")
+    older, other = await joins(group, "ann", "bob")
+    assert group.replace("ann", "ann 2")
+    with pytest.raises(JoinError, match=r"^'ann' was replaced by 'ann 2' in 'billing'$"):
+        await older
+    assert [group.is_waiting(member) for member in group.members] == [False, True, False]
+    tasks = await joins(group, "cy")
+    assert not other.done()
+    tasks += await joins(group, "ann 2")
+    assert await other == Generation(2, ("ann 2", "bob", "cy"), ())
+    check_empty(group)
+
+
+# the result of a join that nobody has received
+
+
+async def test_replace_then_other_join_undelivered_still_leaves(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob", "cy")
+    tasks = await joins(group, "ann", "bob")
+    joined = await begun(group.join("cy"))
+    assert group.generation.number == 2
+    group.replace("ann", "ann 2")
+    tasks[1].cancel()
+    assert (await joined).number == 2
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[1]
+    assert group.members == ("ann 2", "cy")  # the others must not rely on bob
+    assert group.is_closed
+
+
+# mistakes
+
+
+@pytest.mark.parametrize("successor", ["ann", "bob"])
+async def test_replace_by_a_member_is_refused(purgatory: Purgatory, clock: ManualClock, successor: str) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob")
+    with pytest.raises(ValueError, match=rf"^successor must not be a member of 'billing' yet, got '{successor}'$"):
+        group.replace("ann", successor)
+    assert group.members == ("ann", "bob")

@@ -30,16 +30,8 @@ EXAMPLES = {
 
 
 def test_every_front_has_an_example() -> None:
-    fronts = {
-        "Heartbeats",
-        "JoinBarrier",
-        "Replicas",
-        "Thresholds",
-        "Feed",
-        "fetch",
-        "produce",
-    }
-    assert EXAMPLES.keys() == fronts
+    fronts = ["Feed", "Heartbeats", "JoinBarrier", "Replicas", "Thresholds", "fetch", "produce"]
+    assert sorted(EXAMPLES) == fronts
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -47,12 +39,5 @@ async def test_example_in_docstring_runs(name: str) -> None:
     source = textwrap.dedent(EXAMPLES[name])
     code: CodeType = compile(source, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     names = {each: getattr(operations, each) for each in operations.__all__}
-    await eval(
-        code,
-        {
-            **names,
-            "Purgatory": aiopurgatory.Purgatory,
-            "asyncio": asyncio,
-            "__name__": "example",
-        },
-    )
+    names |= {"Purgatory": aiopurgatory.Purgatory, "asyncio": asyncio, "__name__": "example"}
+    await eval(code, names)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any
+import asyncio
+from functools import partial
 
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.operations import NotEnoughReplicasError, Replicas
+from aiopurgatory.operations import NotEnoughReplicasError
 from aiopurgatory.testing import ManualClock
 
 from .helpers import LeadershipError, acked, advance, partition
@@ -59,10 +59,6 @@ async def test_acked_without_time_tries_once(full: Purgatory, timeout: float) ->
     assert await orders.acked(1, timeout=timeout) == 1
     with pytest.raises(TimeoutError, match="'orders' had not reached offset 2"):
         await orders.acked(2, timeout=timeout)
-    with pytest.raises(ValueError, match="timeout must be a number of seconds or None, got nan"):
-        await orders.acked(2, timeout=float("nan"))
-    with pytest.raises(TypeError, match="timeout must be a number of seconds or None, got '1'"):
-        await orders.acked(2, timeout="1")  # type: ignore[arg-type]
 
 
 async def test_high_watermark_never_moves_back(purgatory: Purgatory) -> None:
@@ -209,46 +205,9 @@ async def test_update_from_another_thread_is_refused(purgatory: Purgatory) -> No
     orders = partition(purgatory)
     orders.update("leader", 1)
     task = await acked(orders, 1)
-    found: list[BaseException] = []
-
-    def call() -> None:
-        for method, arguments in ((orders.update, (0, 1)), (orders.drop, (0,)), (orders.add, (7, 1))):
-            try:
-                method(*arguments)
-            except RuntimeError as exc:
-                found.append(exc)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    assert len(found) == 3
+    for call in (partial(orders.update, 0, 1), partial(orders.drop, 0), partial(orders.add, 7, 1)):
+        with pytest.raises(RuntimeError):
+            await asyncio.to_thread(call)
     assert orders.in_sync == {"leader": 1, 0: 0, 1: 0}
     assert advance(orders, 1) == 1
     assert await task == 1
-
-
-async def test_replicas_repr_shows_counts(purgatory: Purgatory) -> None:
-    orders = partition(purgatory)
-    task = await acked(orders, 1)
-    assert repr(orders) == "<Replicas 'orders' high_watermark=0 in_sync=3 waiting=1>"
-    task.cancel()
-
-
-@pytest.mark.parametrize(
-    ("replicas", "options", "error", "message"),
-    [
-        (3, {}, TypeError, "replicas must be an iterable of names, got 3"),
-        ([], {}, ValueError, "replicas must name at least one replica, got none"),
-        ("leader", {}, TypeError, r"replicas must be an iterable of names, got 'leader'; pass \['leader'\]"),
-        ({"leader", "follower"}, {}, TypeError, "replicas must have an order, the leader first, got the set"),
-        (["leader"], {"min_in_sync": 0}, ValueError, "min_in_sync must be >= 1, got 0"),
-        (["leader"], {"min_in_sync": 1.5}, TypeError, "min_in_sync must be an int"),
-        (["leader"], {"min_in_sync": True}, TypeError, "min_in_sync must be an int"),
-        (["leader"], {"start": None}, TypeError, "start must be an int"),
-    ],
-)
-async def test_replicas_with_bad_argument_are_refused(
-    purgatory: Purgatory, replicas: Any, options: Any, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        Replicas(purgatory, "orders", replicas, **options)

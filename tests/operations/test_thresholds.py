@@ -50,7 +50,6 @@ async def test_reached_already_does_not_park(log: Thresholds, purgatory: Purgato
 
 async def test_reached_returns_the_value_it_found(log: Thresholds) -> None:
     wait = log.reached(5, timeout=None)
-    await asyncio.sleep(0)
     log.advance(8)
     log.advance(11)
     assert await wait in (8, 11)
@@ -74,13 +73,6 @@ async def test_start_counts_as_reached(purgatory: Purgatory) -> None:
     assert not log.reached(11, timeout=None).done()
 
 
-async def test_thresholds_without_a_purgatory_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"purgatory must have a method watch\(\), as a Purgatory has, got None"):
-        Thresholds(None, "log")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="purgatory must be an instance of a Purgatory, got the class Purgatory; make"):
-        Thresholds(Purgatory, "log")  # type: ignore[arg-type]
-
-
 async def test_advance_before_start_keeps_the_value(clock: ManualClock) -> None:
     purgatory = Purgatory(clock=clock)
     log = Thresholds(purgatory, "log")
@@ -90,22 +82,6 @@ async def test_advance_before_start_keeps_the_value(clock: ManualClock) -> None:
     async with purgatory:
         assert len(log) == 0
         assert await log.reached(5, timeout=None) == 5
-
-
-@pytest.mark.parametrize("offset", [1.5, float("nan"), "7", None, True])
-async def test_offset_that_is_no_int_is_refused(log: Thresholds, offset: Any) -> None:
-    with pytest.raises(TypeError, match="offset must be an int"):
-        log.reached(offset, timeout=None)
-    with pytest.raises(TypeError, match="value must be an int"):
-        log.advance(offset)
-    with pytest.raises(TypeError, match="start must be an int"):
-        Thresholds(log.purgatory, "log", start=offset)
-    assert (log.value, len(log)) == (0, 0)
-
-
-async def test_key_unhashable_is_refused(purgatory: Purgatory) -> None:
-    with pytest.raises(TypeError, match="unhashable"):
-        Thresholds(purgatory, [])  # type: ignore[arg-type]
 
 
 async def test_watch_refused_leaves_nothing(clock: ManualClock) -> None:
@@ -127,12 +103,6 @@ async def test_two_partitions_of_one_purgatory_are_apart(purgatory: Purgatory) -
     assert [op.done() for op in ops] == [True, False]
     assert other.fail(LeadershipError()) == 1
     ops[1].exception()
-
-
-async def test_repr_shows_counts(log: Thresholds) -> None:
-    log.advance(3)
-    log.reached(4, timeout=None)
-    assert repr(log) == "<Thresholds 'log' value=3 waiting=1>"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -21,35 +21,33 @@ BATCHES = 3  # of each shape
 BATCH = 4_000
 
 
-class Plain(DelayedOperation[int]):
-    def __init__(self, value: int) -> None:
-        super().__init__(timeout=30.0)
-        self.value = value
+class Never(DelayedOperation[T]):
+    __slots__ = ()
 
     def try_complete(self) -> bool:
         return False
 
 
-class Slotted(DelayedOperation[int]):
+class Plain(Never[int]):
+    def __init__(self, value: int) -> None:
+        super().__init__(timeout=30.0)
+        self.value = value
+
+
+class Slotted(Never[int]):
     __slots__ = ("value",)
 
     def __init__(self, value: int) -> None:
         super().__init__(timeout=30.0)
         self.value = value
 
-    def try_complete(self) -> bool:
-        return False
 
-
-class SlottedWithWeakref(DelayedOperation[int]):
+class SlottedWithWeakref(Never[int]):
     __slots__ = ("__weakref__", "value")
 
     def __init__(self, value: int) -> None:
         super().__init__(timeout=30.0)
         self.value = value
-
-    def try_complete(self) -> bool:
-        return False
 
 
 class OfSlotted(Slotted):
@@ -57,25 +55,19 @@ class OfSlotted(Slotted):
 
 
 @dataclass
-class Data(DelayedOperation[int]):
+class Data(Never[int]):
     value: int
 
     def __post_init__(self) -> None:
         super().__init__(timeout=30.0)
 
-    def try_complete(self) -> bool:
-        return False
-
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class SlottedData(DelayedOperation[int]):
+class SlottedData(Never[int]):
     value: int
 
     def __post_init__(self) -> None:
         DelayedOperation.__init__(self, timeout=30.0)  # slots=True makes another class: no super()
-
-    def try_complete(self) -> bool:
-        return False
 
 
 class Mixin:
@@ -84,21 +76,15 @@ class Mixin:
         self.value = value
 
 
-class Mixed(Mixin, DelayedOperation[int]):
+class Mixed(Mixin, Never[int]):
     def __init__(self, value: int) -> None:
         super().__init__(value, timeout=30.0)
 
-    def try_complete(self) -> bool:
-        return False
 
-
-class UserGeneric(DelayedOperation[T], Generic[T]):
+class UserGeneric(Never[T], Generic[T]):
     def __init__(self, value: T) -> None:
         super().__init__(timeout=30.0)
         self.value = value
-
-    def try_complete(self) -> bool:
-        return False
 
 
 SHAPES: list[Any] = [

@@ -120,27 +120,6 @@ def test_add_linked_task_is_refused_and_left_in_place(other: bool) -> None:
     assert expired == [before, task, after]
 
 
-def test_cancel_twice_counts_once() -> None:
-    timer = Timer()
-    near, far = added(timer, 5, 5_000)
-    assert len(timer) == 2
-    assert timer.cancel(far)
-    assert not timer.cancel(far)
-    assert len(timer) == 1
-    assert expired_by(timer, 10_000) == [5]
-    assert not timer.cancel(near)
-    assert len(timer) == 0
-
-
-def test_next_expiration_ignores_emptied_buckets() -> None:
-    timer = Timer()
-    tasks = added(timer, 3, 3, 7, 399, 100_000)
-    for task, expiration in zip(tasks, [3, 7, 380, 96_000, None], strict=True):
-        timer.cancel(task)
-        assert timer.next_expiration() == expiration
-    assert timer.occupied() == []
-
-
 def test_start_at_forgets_the_emptied_buckets() -> None:
     """An old bucket left in the queue would have the same expiration as a new one, and nothing breaks such a tie."""
     timer = Timer(tick=10, wheel_size=4)
@@ -176,14 +155,6 @@ def test_advance_around_every_multiple_is_never_early(tick: int) -> None:
 
 
 # the clock
-
-
-@pytest.mark.parametrize("start", STARTS)
-def test_advance_by_nothing_expires_nothing(start: int) -> None:
-    timer = Timer(start=start)
-    added(timer, start + 1)
-    assert timer.advance(start, nothing) == 0
-    assert timer.now == start
 
 
 def test_advance_backwards_keeps_the_time() -> None:
@@ -224,15 +195,6 @@ def test_advance_over_levels_goes_by_rounded_deadline() -> None:
     expired: list[TimerTask] = []
     timer.advance(64_000_000, expired.append)
     assert expired == sorted(tasks, key=lambda task: -(-task.deadline // 10))  # stable: FIFO within a bucket
-
-
-@pytest.mark.parametrize("deadline", [20, 400, 8_000])
-def test_advance_within_one_bucket_is_fifo(deadline: int) -> None:
-    timer = Timer(tick=10, wheel_size=4)
-    tasks = added(timer, *(deadline - off for off in (3, 0, 9, 5, 0, 9)))
-    expired: list[TimerTask] = []
-    timer.advance(deadline, expired.append)
-    assert expired == tasks
 
 
 # callbacks
@@ -343,20 +305,6 @@ def test_advance_callback_raises_loses_nothing(error: type[BaseException]) -> No
     assert expired == [300] * 4 + [301, 9_000]
 
 
-def test_advance_after_raise_keeps_order_with_new_tasks() -> None:
-    timer = Timer()
-    added(timer, 7, 7, 8)
-
-    def expire(task: TimerTask) -> None:
-        raise ValueError("the callback's")
-
-    with pytest.raises(ValueError, match="the callback's"):
-        timer.advance(8, expire)
-    assert timer.now == 7
-    added(timer, 9, 8)
-    assert expired_by(timer, 9) == [7, 8, 8, 9]
-
-
 # bounded work: poll
 
 
@@ -386,13 +334,6 @@ def test_poll_cascades_no_more_than_its_limit() -> None:
     assert polls <= 100 / 3 + 1 + 100 + 1
 
 
-def test_poll_nothing_due_moves_the_time() -> None:
-    timer = Timer()
-    added(timer, 350)
-    assert timer.poll(339, 3) is None
-    assert (timer.now, timer.cascaded) == (339, 0)
-
-
 def test_next_expiration_half_way_through_cascade_is_now() -> None:
     timer, tasks = cascading(10)
     assert timer.next_expiration() == 340
@@ -408,14 +349,6 @@ def test_cancel_half_way_through_cascade_takes_effect() -> None:
         assert not timer.cancel(task)
     assert len(timer) == 6
     assert expired_by(timer, 359) == [351, 354, 355, 356, 357, 358]
-
-
-def test_cancel_all_half_way_through_cascade_leaves_nothing() -> None:
-    timer, tasks = cascading(10)
-    for task in tasks:
-        timer.cancel(task)
-    assert (len(timer), timer.next_expiration(), timer.occupied()) == (0, None, [])
-    timer.advance(10_000, nothing)
 
 
 def test_add_half_way_through_cascade_expires_in_turn() -> None:

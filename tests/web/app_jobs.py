@@ -2,7 +2,6 @@
 
 GET /next?client=        waits for a job; null after 20 s
 POST /jobs/{number}      a new job
-POST /read               reads its body within a block, and answers its length; only of Starlette
 GET /statistics          of the purgatory, with the jobs that wait, those that were put back, and to which client each
                          was handed out when
 """
@@ -89,13 +88,6 @@ def starlette(lifespan: Any = lifespan) -> Starlette:
             job = await work()
         return JSONResponse(hand_out(job, request.query_params["client"]))
 
-    async def read(request: Request) -> Response:
-        size = 0
-        async with while_connected(request.receive) as receive:
-            async for chunk in Request(request.scope, receive).stream():
-                size += len(chunk)
-        return JSONResponse(size)
-
     async def add(request: Request) -> Response:
         put(request.path_params["number"])
         return Response()
@@ -106,7 +98,6 @@ def starlette(lifespan: Any = lifespan) -> Starlette:
     return Starlette(
         routes=[
             Route("/next", next_job),
-            Route("/read", read, methods=["POST"]),
             Route("/jobs/{number:int}", add, methods=["POST"]),
             Route("/statistics", tell),
         ],

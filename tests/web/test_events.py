@@ -111,16 +111,6 @@ async def test_stream_of_several_keys_has_an_event_for_any(purgatory: Purgatory,
     await leave(client)
 
 
-async def test_linger_merges_events(purgatory: Purgatory, source: Any, clock: ManualClock) -> None:
-    streams = Streams(purgatory, source, linger=0.5)
-    client = await streams.start()
-    for _ in range(5):
-        await streams.publish()
-        await clock.advance(0.1)
-    assert client.ids == ["0", "5"]
-    await leave(client)
-
-
 async def test_head_is_told_what_get_would_be(streams: Streams, caplog: pytest.LogCaptureFixture) -> None:
     get, head = await streams.start(), await streams.start(method="HEAD")
     assert (head.status, head.headers, head.complete, head.events) == (200, get.headers, True, [])

@@ -87,7 +87,7 @@ async def test_source_that_fails_later_ends_the_stream(purgatory: Purgatory, cap
     await streams.publish()
     await client.ended()
     assert (client.complete, client.ids, len(client.retries)) == (True, ["0"], 2)
-    assert [text.partition(" read")[0] for text in caplog.messages] == ["a source could not be"]
+    assert [text.partition(",")[0] for text in caplog.messages] == ["the source Fails cannot be read"]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,6 @@ def test_timeout_is_spread_as_promised(policy: dict[str, float], low: float, hig
         ("max_wait", [0, -1, math.inf, math.nan]),
         ("jitter", [-0.1, 1.1, math.nan]),
         ("margin", [-1, math.inf, math.nan]),
-        ("linger", [-1, math.inf, math.nan]),
         ("max_per_group", [0, -1]),
         ("retry_after", [(-1, 1), (2, 1)]),
         ("heartbeat", [0, -1, math.nan]),
@@ -63,7 +62,7 @@ def test_policy_out_of_range_names_the_argument(name: str, values: list[Any]) ->
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_per_group", 1.5), ("max_per_group", True), ("retry_after", (0.5, 2.5)), ("linger", None)]
+    [("max_per_group", 1.5), ("max_per_group", True), ("retry_after", (0.5, 2.5)), ("margin", None)]
     + [(name, "5") for name in ("max_wait", "heartbeat", "stall", "max_age")],
 )
 def test_policy_of_another_type_names_the_argument(name: str, value: Any) -> None:
@@ -289,11 +288,8 @@ async def test_poll_of_several_keys_ends_at_any_of_them(polls: Polls, purgatory:
 
 
 @pytest.mark.parametrize("client", [None, "ann"])
-@pytest.mark.parametrize("linger", [0.0, 5.0])
-async def test_keys_that_are_one_text_are_refused(
-    purgatory: Purgatory, source: Any, client: str | None, linger: float
-) -> None:
-    polls = Polls(purgatory, source, linger=linger)
+async def test_keys_that_are_one_text_are_refused(purgatory: Purgatory, source: Any, client: str | None) -> None:
+    polls = Polls(purgatory, source)
     with pytest.raises(TypeError, match="keys must be"):
         await polls.now(keys="abc", client=client)
     check_empty(polls.polling)

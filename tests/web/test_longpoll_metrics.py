@@ -128,17 +128,16 @@ async def test_refused_polls_are_counted_by_reason(source: Any) -> None:
 async def test_polls_are_counted_under_public_names(source: Any, clock: ManualClock) -> None:
     registry = CollectorRegistry()
     async with Purgatory("polls", clock=clock, observers=[Metrics(registry)]) as purgatory:
-        polls = Polls(purgatory, source, linger=0.1)
+        polls = Polls(purgatory, source)
         poll = await polls.park()
         polls.publish()
-        await clock.advance(0.1)
         assert (await poll).status == 200
         counted = Counter[str]()
         for family in registry.collect():
             for sample in family.samples:
                 if sample.name == "aiopurgatory_wait_seconds_count":
                     counted[sample.labels["kind"]] += int(sample.value)
-    assert counted == {"LongPoll": 1, "Linger": 1}
+    assert counted == {"LongPoll": 1}
 
 
 WORKER = """

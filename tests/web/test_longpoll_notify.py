@@ -1,4 +1,4 @@
-"""The polls that notify() answers, and when: after the linger, and from other threads."""
+"""The polls that notify() answers, and when, also from other threads."""
 
 from __future__ import annotations
 
@@ -14,112 +14,6 @@ from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
 
 from .polls import Counters, Polls, settle
-
-LINGER = 5.0
-
-
-@pytest.fixture
-def lingering(purgatory: Purgatory, source: Any) -> Polls:
-    return Polls(purgatory, source, linger=LINGER)
-
-
-@pytest.fixture(params=[0.0, LINGER])
-def linger(request: pytest.FixtureRequest) -> float:
-    found: float = request.param
-    return found
-
-
-@pytest.fixture
-def either(purgatory: Purgatory, source: Any, linger: float) -> Polls:
-    """Polls with a linger, or without."""
-    return Polls(purgatory, source, linger=linger)
-
-
-async def test_linger_batches_what_happens_after_the_first_event(lingering: Polls, clock: ManualClock) -> None:
-    poll = await lingering.park()
-    for _ in range(3):
-        lingering.publish()
-    await clock.advance(4.999)
-    assert not poll.done()
-    lingering.publish()
-    await clock.advance(0.001)
-    assert (await poll).headers["etag"] == '"4"'
-    assert lingering.purgatory.num_delayed == 0
-    second = await lingering.park(known='"4"')
-    lingering.publish()
-    await clock.advance(5.0)
-    assert (await second).status == 200
-
-
-async def test_linger_counts_against_the_deadline(lingering: Polls, clock: ManualClock) -> None:
-    poll = lingering.start(wait=3)
-    await clock.advance(2.0)
-    lingering.publish()
-    await clock.advance(1.0)
-    assert (await poll).status == 200
-    await clock.advance(5.0)
-    assert lingering.purgatory.num_delayed == 0
-
-
-async def test_linger_parks_nothing_for_what_nobody_polls(clock: ManualClock, source: Any) -> None:
-    async with Purgatory(clock=clock, max_pending=2) as purgatory:
-        polls = Polls(purgatory, source, linger=5.0)
-        poll = await polls.park()
-        for number in range(10):
-            polls.publish(f"other-{number}")
-        assert purgatory.num_delayed == 1
-        polls.publish()  # this one lingers
-        assert not poll.done()
-        await clock.advance(5.0)
-        assert (await poll).status == 200
-        polls.publish()
-        assert purgatory.num_delayed == 0
-
-
-async def test_linger_is_for_each_key_of_a_poll(lingering: Polls, clock: ManualClock) -> None:
-    both = [await lingering.park(keys=["n", "m"]), await lingering.park(keys=["m"], client="ann")]
-    lingering.source.values["n"] = 1
-    lingering.polling.notify("m")
-    await clock.advance(4.0)
-    assert not any(poll.done() for poll in both)
-    await clock.advance(1.0)
-    assert [(await poll).status for poll in both] == [200, 200]
-    assert (lingering.purgatory.num_delayed, lingering.polling.statistics().clients) == (0, 0)
-
-
-async def test_linger_in_a_full_purgatory_answers_at_once(clock: ManualClock, source: Any) -> None:
-    async with Purgatory(clock=clock, max_pending=1) as purgatory:
-        polls = Polls(purgatory, source, linger=5.0)
-        for known in ('"0"', '"1"'):
-            poll = await polls.park(known=known)
-            polls.publish()
-            assert (await poll).status == 200
-
-
-@pytest.mark.parametrize("is_told", [True, False])
-async def test_linger_cut_short_by_closing_is_forgotten(lingering: Polls, is_told: bool) -> None:
-    poll = await lingering.park()
-    lingering.publish()
-    lingering.purgatory.close()
-    if is_told:
-        await settle()
-    lingering.publish()
-    assert (await poll).status == 503
-
-
-async def test_linger_works_after_the_purgatory_is_started_again(lingering: Polls, clock: ManualClock) -> None:
-    poll = await lingering.park()
-    lingering.publish()
-    await lingering.purgatory.aclose()
-    assert (await poll).status == 503
-    await lingering.purgatory.start()
-    again = await lingering.park(known='"1"')
-    lingering.publish()
-    await clock.advance(4.9)
-    assert not again.done()
-    await clock.advance(0.1)
-    assert (await again).status == 200
-
 
 # merged, and in slices
 
@@ -149,29 +43,27 @@ async def test_notify_answers_in_slices_of_the_turn_budget(source: Any, budget: 
         assert {(await poll).status for poll in parked} == {200}
 
 
-async def test_notify_with_a_limit_answers_the_oldest_polls(either: Polls, clock: ManualClock, linger: float) -> None:
-    parked = [await either.park() for _ in range(6)]
-    either.source.values["n"] = 1
-    either.polling.notify("n", limit=1)
-    either.polling.notify("n", 2)  # the limits of merged calls add up
-    await clock.advance(linger)
+async def test_notify_with_a_limit_answers_the_oldest_polls(polls: Polls) -> None:
+    parked = [await polls.park() for _ in range(6)]
+    polls.source.values["n"] = 1
+    polls.polling.notify("n", limit=1)
+    polls.polling.notify("n", 2)  # the limits of merged calls add up
     await settle()
     assert [poll.done() for poll in parked] == [True] * 3 + [False] * 3
-    either.polling.notify("n", 1)
-    either.polling.notify("n")
-    await clock.advance(linger)
+    polls.polling.notify("n", 1)
+    polls.polling.notify("n")
     assert [(await poll).status for poll in parked] == [200] * 6
 
 
 @pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize(("limit", "error"), [(0, ValueError), (True, TypeError), (1.0, TypeError)])
 async def test_notify_with_a_bad_limit_is_refused(
-    either: Polls, parked: bool, limit: int, error: type[Exception]
+    polls: Polls, parked: bool, limit: int, error: type[Exception]
 ) -> None:
     if parked:
-        poll = await either.park()
+        poll = await polls.park()
     with pytest.raises(error, match=r"^limit must be an int >= 1, or None, got "):
-        either.polling.notify("n", limit)
+        polls.polling.notify("n", limit)
     if parked:
         poll.cancel()
         await settle()
@@ -203,21 +95,15 @@ def in_thread(call: Callable[[int], object], calls: int = 1) -> int:
     return left
 
 
-@pytest.mark.parametrize("lingering", [False, True])
-async def test_notify_in_another_thread_is_refused(
-    either: Polls, clock: ManualClock, linger: float, lingering: bool
-) -> None:
+async def test_notify_in_another_thread_is_refused(polls: Polls) -> None:
     refusal = pytest.raises(RuntimeError, match=r"from here, use notify_threadsafe\(key\)$")
     with refusal:
-        in_thread(lambda _: either.polling.notify("n"))
-    poll = await either.park()
-    if lingering and linger:
-        either.publish()
+        in_thread(lambda _: polls.polling.notify("n"))
+    poll = await polls.park()
     with refusal:
-        in_thread(lambda _: either.polling.notify("n"))
+        in_thread(lambda _: polls.polling.notify("n"))
     assert not poll.done()
-    either.publish()
-    await clock.advance(linger)
+    polls.publish()
     assert (await poll).status == 200
 
 
@@ -230,31 +116,17 @@ async def test_notify_threadsafe_answers_every_poll(polls: Polls) -> None:
         assert {(await poll).body for poll in parked} == {b"n 0 1"}
 
 
-async def test_notify_threadsafe_honours_the_linger(lingering: Polls, clock: ManualClock) -> None:
-    poll = await lingering.park()
-    lingering.source.values["n"] = 3
-    in_thread(lambda _: lingering.polling.notify_threadsafe("n"), 3)
-    await asyncio.sleep(0.01)  # the calls come by the loop's wake-up descriptor
-    assert lingering.purgatory.num_delayed == 2  # the poll and one linger
-    await clock.advance(4.9)
-    assert not poll.done()
-    lingering.source.values["n"] += 1
-    await clock.advance(0.1)
-    assert (await poll).headers["etag"] == '"4"'
-
-
-async def test_notify_threadsafe_in_the_loop_works_too(either: Polls, clock: ManualClock, linger: float) -> None:
-    poll = await either.park()
-    either.source.values["n"] = 1
-    either.polling.notify_threadsafe("n")
+async def test_notify_threadsafe_in_the_loop_works_too(polls: Polls) -> None:
+    poll = await polls.park()
+    polls.source.values["n"] = 1
+    polls.polling.notify_threadsafe("n")
     await asyncio.sleep(0.01)
-    await clock.advance(linger)
     assert (await poll).status == 200
 
 
-def test_notify_threadsafe_without_a_running_loop_is_silent(linger: float) -> None:
+def test_notify_threadsafe_without_a_running_loop_is_silent() -> None:
     purgatory = Purgatory()
-    polls = Polls(purgatory, Counters(), linger=linger)
+    polls = Polls(purgatory, Counters())
     polls.polling.notify_threadsafe("n")
     loop = asyncio.new_event_loop()
     loop.run_until_complete(purgatory.start())
@@ -271,22 +143,21 @@ def test_notify_threadsafe_without_a_running_loop_is_silent(linger: float) -> No
 # calls from threads, merged
 
 
-async def test_notify_threadsafe_of_one_key_is_merged(either: Polls, clock: ManualClock, linger: float) -> None:
-    poll = await either.park()
-    either.source.values["n"] = 1
+async def test_notify_threadsafe_of_one_key_is_merged(polls: Polls) -> None:
+    poll = await polls.park()
+    polls.source.values["n"] = 1
     loop = asyncio.get_running_loop()
     one = in_thread(lambda _: loop.call_soon_threadsafe(print), 20_000)  # the control: a callback for each call
-    merged = in_thread(lambda _: either.polling.notify_threadsafe("n"), 20_000)
+    merged = in_thread(lambda _: polls.polling.notify_threadsafe("n"), 20_000)
     assert merged < one / 20
     await asyncio.sleep(0.01)
-    await clock.advance(linger)
     assert (await poll).body == b"n 0 1"
 
 
-async def test_notify_threadsafe_of_many_keys_lets_the_loop_turn(source: Any, linger: float) -> None:
+async def test_notify_threadsafe_of_many_keys_lets_the_loop_turn(source: Any) -> None:
     clock = ManualClock()
     async with Purgatory(clock=clock, turn_budget=0.001) as purgatory:
-        polls = Polls(purgatory, source, linger=linger)
+        polls = Polls(purgatory, source)
         keys = [f"n {number}" for number in range(3000)]
         parked = [polls.start(key) for key in keys]
         await settle()
@@ -295,33 +166,9 @@ async def test_notify_threadsafe_of_many_keys_lets_the_loop_turn(source: Any, li
         source.values |= dict.fromkeys(keys, 1)
         in_thread(lambda number: polls.polling.notify_threadsafe(keys[number]), len(keys))
         turns = 0
-        while (purgatory.num_delayed < 2 * len(keys)) if linger else purgatory.num_delayed:
+        while purgatory.num_delayed:
             await asyncio.sleep(0)
             turns += 1
             assert turns < 100_000
         assert turns > 3  # all at once would be one turn or two
-        await clock.advance(linger)
         assert {(await poll).status for poll in parked} == {200}
-
-
-# no missed trigger
-
-
-@pytest.mark.parametrize("every_key", [False, True])
-@pytest.mark.parametrize("notified", [False, True])
-async def test_deadline_within_the_linger_misses_no_trigger(
-    lingering: Polls, clock: ManualClock, notified: bool, every_key: bool
-) -> None:
-    poll = await lingering.park(wait=2)
-    lingering.source.values["n"] = 1
-    if notified:
-        lingering.polling.notify_all() if every_key else lingering.polling.notify("n")
-    await clock.advance(2.0)
-    assert (await poll).status == 200
-    assert lingering.purgatory.statistics().missed_triggers == (0 if notified else 1)
-    await clock.advance(5.0)
-    late = await lingering.park(wait=2, known='"1"')  # the linger is over
-    lingering.source.values["n"] = 2
-    await clock.advance(2.0)
-    assert (await late).status == 200
-    assert lingering.purgatory.statistics().missed_triggers == (1 if notified else 2)

@@ -34,7 +34,6 @@ class KeyChecks:
         "_alarm",
         "_budget",
         "_called",
-        "_coming",
         "_finder",
         "_limited",
         "_loop",
@@ -84,8 +83,6 @@ class KeyChecks:
         # Keys to check when the running check is through, and on the next iterations; with the limit of each.
         self._nested: OrderedDict[Hashable, int] = OrderedDict()
         self._soon: OrderedDict[Hashable, int] = OrderedDict()
-        # Keys that somebody will mark.
-        self._coming: set[Hashable] = set()
         # The key that work() is checking, and its operations not tried yet, the next one last.
         self._soon_key: Hashable = None
         self._soon_ops: list[Operation] = []
@@ -174,25 +171,13 @@ class KeyChecks:
                 return True
         return False
 
-    def announce(self, key: Hashable) -> None:
-        """Note that *key* will be marked: until then, an operation that completes at its deadline misses no trigger."""
-        self._coming.add(key)
-
-    def mark_announced(self, key: Hashable, limit: int) -> None:
-        """Check *key*, announced before, on the next iteration, until *limit* operations have ended."""
-        self._coming.discard(key)
-        if key is EVERY_KEY:
-            self.mark_all()
-        else:
-            self.mark(key, limit)
-
     def is_about_to_check(self, op: Operation) -> bool:
-        """Is a key of *op* announced, marked, or being checked in slices that may not have reached *op* yet?"""
+        """Is a key of *op* marked, or being checked in slices that may not have reached *op* yet?"""
         keys = op._op_keys
-        if EVERY_KEY in self._soon or EVERY_KEY in self._coming:
+        if EVERY_KEY in self._soon:
             return True
         for key in keys:
-            if key in self._soon or key in self._coming:
+            if key in self._soon:
                 return True
         if self._soon_key is EVERY_KEY:
             return bool(self._soon_ops) or bool(self._soon_keys)
@@ -204,7 +189,6 @@ class KeyChecks:
         self._soon_keys.clear()
         self._nested.clear()
         self._soon.clear()
-        self._coming.clear()
         self._end_last()
 
     def call_for_read(self, op: Operation) -> int:

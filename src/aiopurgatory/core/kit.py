@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from typing import cast
 
 from .awaiter import AwaitableOperation
-from .checks import EVERY_KEY, NO_CHECK
+from .checks import NO_CHECK
 from .core import Core
 from .endings import complete
 from .entry_points import checked_limit, core_of
@@ -22,7 +22,6 @@ from .standing import StandingWait
 from .watchers import checked_keys
 
 __all__ = [
-    "EVERY_KEY",
     "NO_CHECK",
     "NS",
     "RANGE",

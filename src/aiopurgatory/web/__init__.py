@@ -4,10 +4,9 @@ The module ``aiohttp`` supports aiohttp apps; ``inspector`` is the live page of 
 """
 
 from .answer import Answer
-from .answering import LogPolling
+from .answering import EventAnswer, LogPolling
 from .asgi import RequestScope
 from .connected import DisconnectedError, while_connected
-from .delivery import EventAnswer
 from .events import EventRoute
 from .policy import Policy
 from .polling import LongPolling, LongPollStatistics

@@ -2,22 +2,98 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, final
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, final
 
 from ..arguments import Items
-from .answer import Answer
+from .answer import Answer, RawHeader, as_text
 from .asgi import Receive
-from .delivery import Delivery, EventAnswer
 from .policy import Policy
 from .prefer import MAX_FIELD, Fields, K, PollRequest, Respond
 from .responder import Content, answer_poll
+from .stream import EventStream
 
 if TYPE_CHECKING:
     from ..streams import EventLog
 
 _NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+
+
+@final
+class EventAnswer:
+    """An HTTP answer with a body to iterate. It has a place in the purgatory until its iteration ends.
+
+    A refusal has its status and a short body, so a handler treats it like any other. The place is also free again when
+    the iterator is closed, or nothing refers to it. The same holds if its client takes no event for ``Policy.stall``
+    seconds.
+
+    Attributes:
+        status: 200; 404, 410, 413 or 503 for a refusal; 499: the client has left.
+        raw_headers: pairs of bytes, names in lower case.
+    """
+
+    __slots__ = ("_chunk", "_is_over", "_loop", "_stream", "raw_headers", "status")
+
+    def __init__(self, stream: EventStream[Any], answer: Answer) -> None:
+        self.status: int = answer.status
+        self.raw_headers: list[RawHeader] = answer.raw_headers
+        self._stream = stream
+        #: The next chunk to return; empty: none is there yet.
+        self._chunk = answer.body
+        self._is_over = not stream.is_open
+        self._loop = asyncio.get_running_loop()
+        if stream.is_open:
+            stream.add_done_callback(lambda _: stream.close())
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers as text, for frameworks that need them so."""
+        return as_text(self.raw_headers)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Wait for the next events, or a heartbeat. To be called when the last ones have been sent."""
+        chunk, self._chunk = self._chunk, b""
+        if not chunk and not self._is_over:
+            chunk = await self._next()
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
+
+    async def _next(self) -> bytes:
+        stream, found = self._stream, b""
+
+        async def read() -> None:
+            nonlocal found
+            found = await stream.next() or b""
+
+        try:
+            last = await stream.go_on(read())
+        except BaseException:
+            self._end()
+            raise
+        if found:
+            return found
+        self._end()
+        return last or b""
+
+    async def aclose(self) -> None:
+        """End the iteration, and release the place. A second call does nothing."""
+        self._end()
+
+    def _end(self) -> None:
+        self._chunk, self._is_over = b"", True
+        self._stream.close()
+
+    def __del__(self) -> None:
+        if self._stream.is_open:  # in any thread
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._stream.close)
 
 
 class Answering(Generic[K]):
@@ -126,8 +202,8 @@ class Answering(Generic[K]):
         request = PollRequest(
             resource, since=since, keys=keys, client=client, group=group, receive=receive, until=until
         )
-        delivery = await Delivery.enter(self._content, request)
-        return EventAnswer(delivery, await delivery.begin(request))
+        stream = await self._content.new_stream(request)
+        return EventAnswer(stream, await stream.open(request))
 
 
 @final

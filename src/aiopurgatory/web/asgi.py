@@ -45,23 +45,17 @@ def is_disconnect(exc: OSError | RuntimeError) -> bool:
     return isinstance(exc, OSError) or str(exc).endswith("the handler is closed")
 
 
-def listen(
-    receive: Receive, ended: Callable[[bool], object], keep: Callable[[Message], Awaitable[bool]] | None = None
-) -> asyncio.Task[None]:
-    """Call *receive* repeatedly, until the client disconnects. Cancel the task to stop.
+def listen(receive: Receive, ended: Callable[[Exception | None], object]) -> asyncio.Task[None]:
+    """Call *receive* repeatedly, until the client disconnects, and drop what it returns. Cancel the task to stop.
 
-    Args:
-        ended: called with True when the client has disconnected, or if *receive* raises; with False if the body has
-            more than MAX_PARTS parts, or *keep* has no room, since a disconnect would not be noticed.
-        keep: gets each message of the body. Returns: whether it has room. None (default): they are dropped.
+    Args: ended: called with None when the client has disconnected, or if *receive* raises. Else with the reason why a
+        disconnect would not be noticed: the body has more than MAX_PARTS parts, or it is no HTTP request.
     """
     # Not by the loop's task factory: an eager task might call *ended* before this returns.
-    return asyncio.Task(_listen(receive, ended, keep), loop=asyncio.get_running_loop())
+    return asyncio.Task(_listen(receive, ended), loop=asyncio.get_running_loop())
 
 
-async def _listen(
-    receive: Receive, ended: Callable[[bool], object], keep: Callable[[Message], Awaitable[bool]] | None
-) -> None:
+async def _listen(receive: Receive, ended: Callable[[Exception | None], object]) -> None:
     parts = after = 0
     while parts < MAX_PARTS and after < _MAX_AFTER:
         try:
@@ -74,18 +68,20 @@ async def _listen(
             if not isinstance(exc, OSError):
                 logger.warning("receive() raised %r; the request ends as if its client had disconnected", exc)
             message = DISCONNECT
-        if message["type"] == "http.disconnect":
-            ended(True)
+        kind = message["type"]
+        if kind == "http.disconnect":
+            ended(None)
             return
-        if keep is not None and not await keep(message):
-            parts = MAX_PARTS
-        elif not message.get("more_body"):
-            after += 1
-        elif keep is None:
+        if not kind.startswith("http."):
+            ended(TypeError(f"receive must be that of an HTTP request, got a {kind!r} from it"))
+            return
+        if message.get("more_body"):
             parts += 1
+        else:
+            after += 1
         del message  # the next one may come in hours
     if parts == MAX_PARTS:
-        ended(False)
+        ended(UnreadBodyError(f"the request has a body in more than {MAX_PARTS} parts; send none"))
 
 
 #: The most bytes of a query, of which some servers have no limit, and of a body; and the most fields of either. To

@@ -12,10 +12,8 @@ from typing import Any, Final, final
 
 from ..arguments import require_function
 from ..errors import PurgatoryError
-from .asgi import DISCONNECT, MAX_PARTS, Message, Receive, listen
-
-#: The most bytes of a body to keep while nobody reads them: about what a server itself keeps of a request.
-MAX_UNREAD: Final = 65_536
+from .answer import UnreadBodyError
+from .asgi import MAX_PARTS, Receive, listen
 
 
 class DisconnectedError(PurgatoryError):
@@ -24,8 +22,8 @@ class DisconnectedError(PurgatoryError):
     In Starlette and FastAPI, it is also one of their ``HTTPException``, so they answer it with status 499, and log
     nothing. In Litestar, its status is enough for that. In plain ASGI, catch it and return: nobody reads an answer.
 
-    If the client sends a body that nobody reads, in more than 64 messages or 64 KiB, its disconnect would not be
-    noticed. Then this is raised at once, with status 413.
+    If the client sends a body that nobody reads, in more than 64 messages, its disconnect would not be noticed. Then
+    this is raised at once, with status 413.
     """
 
     status_code = 499
@@ -34,7 +32,7 @@ class DisconnectedError(PurgatoryError):
 
 class _UnreadBodyError(DisconnectedError):
     status_code = 413
-    detail = f"the request has a body of more than {MAX_PARTS} parts or {MAX_UNREAD} bytes; read it, or send none"
+    detail = f"the request has a body in more than {MAX_PARTS} parts; read it before the block, or send none"
 
 
 def while_connected(receive: Receive) -> Connected:
@@ -54,13 +52,7 @@ def while_connected(receive: Receive) -> Connected:
     Keep the answer outside of the block: once it is sent, servers report a disconnect. So give a FastAPI dependency
     ``scope="function"``.
 
-    Read the body of the request before the block. Inside and after it, read it by the receive that the block returns,
-    since the request's own misses what the block has received:
-
-        async with while_connected(request.receive) as receive:
-            async for chunk in Request(request.scope, receive).stream():
-
-    If nobody reads it, up to 64 messages and 64 KiB of it are kept for that receive.
+    Read the body of the request before the block: what arrives during the block is dropped.
 
     Args: receive: ASGI's. If it raises, the client counts as disconnected.
 
@@ -74,30 +66,6 @@ def while_connected(receive: Receive) -> Connected:
     """
     require_function("receive", receive)
     return Connected(receive)
-
-
-@final
-class _Body:
-    """The messages of a body that came while the block's receive() was not called."""
-
-    __slots__ = ("_bytes", "is_read", "messages")
-
-    def __init__(self) -> None:
-        self.messages = asyncio.Queue[Message](MAX_PARTS)
-        self._bytes = 0
-        #: Whether receive() has been called: from then on, the listener waits for its next call.
-        self.is_read = False
-
-    async def keep(self, message: Message) -> bool:
-        """Returns: whether there was room."""
-        if self.is_read:
-            await self.messages.put(message)
-            return True
-        self._bytes += len(message.get("body", b""))
-        if self.messages.full() or self._bytes > MAX_UNREAD:
-            return False
-        self.messages.put_nowait(message)
-        return True
 
 
 class EndedBlock(ABC):
@@ -143,55 +111,29 @@ class EndedBlock(ABC):
 class Connected(EndedBlock):
     """What while_connected() returns. Use it once."""
 
-    __slots__ = ("_body", "_has_left", "_is_empty", "_listener", "_receive")
+    __slots__ = ("_listener", "_receive")
 
     def __init__(self, receive: Receive) -> None:
         super().__init__()
         self._receive: Final = receive
         self._listener: asyncio.Task[None] | None = None
-        self._has_left = False
-        #: None until it is needed: most requests have an empty body, which is noted in *_is_empty*.
-        self._body: _Body | None = None
-        self._is_empty = False
 
-    async def __aenter__(self) -> Receive:
+    async def __aenter__(self) -> None:
         self.enter()
-        self._listener = listen(self._receive, self._ended, self._keep)
-        return self.receive
+        self._listener = listen(self._receive, self._ended)
 
     def stop(self) -> None:
         listener, self._listener = self._listener, None
         assert listener is not None
         listener.cancel()
 
-    async def receive(self) -> Message:
-        """ASGI's receive for the body of this request, during the block and after it."""
-        if self._is_empty:
-            self._is_empty = False
-            return {"type": "http.request", "body": b"", "more_body": False}
-        body = self._body = self._body or _Body()
-        body.is_read = True
-        if self._listener is not None or not body.messages.empty():
-            return await body.messages.get()
-        return dict(DISCONNECT) if self._has_left else await self._receive()
-
-    # for the listener
-
-    async def _keep(self, message: Message) -> bool:
-        if not message["type"].startswith("http."):
-            text = f"receive must be that of an HTTP request, got a {message['type']!r} from it"
-            self.end(partial(TypeError, text))
-            return True
-        if self._body is None:
-            if not message.get("body") and not message.get("more_body"):
-                self._is_empty = True
-                return True
-            self._body = _Body()
-        return await self._body.keep(message)
-
-    def _ended(self, has_left: bool) -> None:
-        self._has_left = has_left
-        self.end(partial(as_answered, DisconnectedError if has_left else _UnreadBodyError))
+    def _ended(self, error: Exception | None) -> None:
+        if error is None:
+            self.end(partial(as_answered, DisconnectedError))
+        elif isinstance(error, UnreadBodyError):
+            self.end(partial(as_answered, _UnreadBodyError))
+        else:
+            self.end(partial(type(error), *error.args))
 
 
 #: Of DisconnectedError and _UnreadBodyError, the subclass that Starlette answers.

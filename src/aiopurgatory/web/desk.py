@@ -1,103 +1,22 @@
-"""The desk: places and limits of clients, refusals, notifications, start, stop, counts. Polls and streams share it."""
+"""The desk: places and limits of clients, refusals, start, stop, counts. Polls and streams share it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Hashable, Iterable
-from contextlib import suppress
-from typing import Any, Final, SupportsIndex, final
+from typing import Any, Final, final
 
-from ..arguments import require_hashable, require_name
+from ..arguments import require_name
 from ..clock import running_loop
-from ..core.kit import EVERY_KEY, Core, Observer, checked_keys, checked_limit, checked_observers, core_of
-from ..errors import PurgatoryClosedError, PurgatoryFullError
-from ..handover import Handover
-from ..operation import DelayedOperation
+from ..core.kit import Observer, checked_keys, checked_observers, core_of
+from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .answer import Answer, GroupLimitError, Refusals, ReplacedError
 from .policy import Policy
 from .poll import ClientOperation, Newcomers
 from .prefer import PollRequest
 from .signals import on_stop_signal
-from .stream import EventStream
-
-
-@final
-class Notifications:
-    """Checks keys of *purgatory* after *linger* seconds; 0: on the next loop iteration. Belongs to one event loop."""
-
-    def __init__(self, purgatory: Purgatory, linger: float) -> None:
-        self._purgatory: Final = purgatory
-        self._linger: Final = linger
-        self._handover = Handover(core_of(purgatory).turn_budget)
-
-    def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
-        """Serve LongPolling.notify()."""
-        purgatory = self._purgatory
-        if core_of(purgatory).loop.is_foreign_thread():
-            raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
-        if not purgatory.is_open:  # not an error: the first poll starts it
-            require_hashable("key", key)
-            checked_limit(limit)
-            return
-        if not (self._linger and purgatory.waiting(key) and self._check_later((self, key), key, limit)):
-            purgatory.notify(key, limit)
-
-    def notify_all(self) -> None:
-        """Serve LongPolling.notify_all()."""
-        if not (self._linger and self._purgatory.num_delayed > 0 and self._check_later((self,), EVERY_KEY, None)):
-            self._purgatory.notify_all()
-
-    def notify_threadsafe(self, key: Hashable) -> None:
-        """Serve LongPolling.notify_threadsafe()."""
-        if not self._linger and self._purgatory.is_open:
-            self._purgatory.notify_threadsafe(key)
-            return
-        require_hashable("key", key)  # here, not in the loop
-        if self._purgatory.is_open:
-            self._handover.put(key, core_of(self._purgatory).loop.running, self.notify)
-
-    def _check_later(self, lingering: Hashable, key: Hashable, limit: SupportsIndex | None) -> bool:
-        """Check *key* after the linger. Returns: False if the purgatory is full or closed.
-
-        Args: lingering: the key under which the operation that does so waits.
-        """
-        most = checked_limit(limit)
-        there: list[Any] = self._purgatory.waiting(lingering)
-        if there:
-            there[0].add(most)
-            return True
-        core = core_of(self._purgatory)
-        with suppress(PurgatoryClosedError, PurgatoryFullError):
-            self._purgatory.watch(Linger(core, key, most, self._linger), [lingering])
-            core.checks.announce(key)
-            return True
-        return False
-
-
-@final
-class Linger(DelayedOperation[None]):
-    """Checks *key* at its deadline, once for all its polls. A poll with an earlier deadline still expires on time.
-
-    EVERY_KEY stands for every key.
-    """
-
-    __slots__ = ("_core", "_key", "_limit")
-
-    def __init__(self, core: Core, key: Hashable, limit: int, timeout: float) -> None:
-        super().__init__(timeout)
-        self._core, self._key, self._limit = core, key, limit
-
-    def add(self, limit: int) -> None:
-        """Answer *limit* more polls."""
-        self._limit += limit
-
-    def try_complete(self) -> bool:
-        return False
-
-    def on_complete(self) -> None:
-        self._core.checks.mark_announced(self._key, self._limit)
 
 
 class Places:
@@ -191,8 +110,7 @@ class Desk:
         #: Answers by status.
         self.answered: Final = Counter[int]()
         self._newcomers = Newcomers()
-        self.notifications = Notifications(purgatory, policy.linger)
-        #: The loop that the newcomers, the notifications and the places belong to.
+        #: The loop that the newcomers and the places belong to.
         self._home: asyncio.AbstractEventLoop | None = None
         #: The loop in which enter() was called, and close() not since.
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -212,7 +130,6 @@ class Desk:
             self._home = loop
             self.places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
             self._newcomers = Newcomers()
-            self.notifications = Notifications(self.purgatory, self.policy.linger)
         if self._stop_signals:
             on_stop_signal(self.close)
         self.loop = loop  # now that it is true: a signal handler may raise in between
@@ -258,7 +175,7 @@ class Desk:
         self.places.leave(poll)
         poll.stop_listening()  # raises in a loop that was closed before its tasks ended
 
-    def open_stream(self, stream: EventStream[Any], request: PollRequest[Any]) -> None:
+    def open_stream(self, stream: ClientOperation[Any], request: PollRequest[Any]) -> None:
         """Park *stream* until close_stream(), and listen for its client's disconnect.
 
         Raises: PurgatoryFullError, PurgatoryClosedError, or an error of its try_complete(): it is not open.
@@ -272,7 +189,7 @@ class Desk:
             self.close_stream(stream)
             raise
 
-    def close_stream(self, stream: EventStream[Any]) -> None:
+    def close_stream(self, stream: ClientOperation[Any]) -> None:
         """Release the place of *stream*."""
         self.streams -= 1
         self.leave(stream)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 from math import inf
 from typing import Any, Final, final
-from weakref import WeakKeyDictionary
 
 from ..core.kit import core_of
 from ..errors import GoneError, NotFoundError
@@ -18,23 +15,18 @@ from ..streams.position import Position
 from ..streams.tail import SPREAD
 from .answer import NO_STORE, VARY, Answer, ReadFailedError, etag
 from .desk import Desk
+from .outages import Outages
 from .policy import Policy
 from .poll import LongPoll
 from .prefer import PollRequest, entity_tags
-from .responder import Content, Place
-from .stream import EventStream, gone
-
-_logger: Final = logging.getLogger("aiopurgatory")
+from .responder import Content, Parked
+from .stream import EventFeed, EventStream, gone
 
 _JSON: Final = (b"content-type", b"application/json")
 #: The most characters of a topic. Longer ones cannot exist.
 _MAX_TOPIC: Final = 200
 #: Seconds that the first read of a topic may take before a stream begins without it, or a poll with a short wait ends.
 FIRST_READ: Final = 1.0
-#: When the failure of a log was last logged, by its loop's clock.
-_logged_at: Final = WeakKeyDictionary[EventLog, float]()
-#: Seconds until another failure of the log is logged.
-_LOG_PAUSE: Final = 60.0
 
 
 @final
@@ -43,9 +35,15 @@ class LogEvents(Content[Any]):
 
     def __init__(self, log: EventLog, policy: Policy | None) -> None:
         super().__init__(Desk(log.purgatory, policy or Policy(), adds_keys=True))
-        self._log = log
+        self.log = log
+        self._outages = Outages(f"the log {log.name!r}")
 
-    async def answer(self, request: PollRequest[Any], wait: float, place: Place) -> Answer:
+    def failed(self, exc: StoreError) -> ReadFailedError:
+        """Log *exc*. Returns: what clients are told: not where the server is."""
+        self._outages.note(exc)
+        return ReadFailedError("the events cannot be read now")
+
+    async def answer(self, request: PollRequest[Any], wait: float, parked: Parked) -> Answer:
         """Answer with the events after the client's; 204: there will be none.
 
         404 comes at the end of the poll's wait, or of the log's ``unknown_timeout`` if that is shorter, and not None.
@@ -53,20 +51,23 @@ class LogEvents(Content[Any]):
         position: Position | None = None
         tag = _only_tag(request)  # newer than the ``after`` of an address that is polled again and again
         try:
-            position = await _position(self._log, request.resource, tag or request.since)
+            position = await _position(self.log, request.resource, tag or request.since)
             waiting = LogWait(self.desk.purgatory, position, self.desk.policy.timeout(wait) if wait > 0 else 0.0)
             is_over = False
             while (found := await self._read(position)) is None and not is_over and (left := waiting.left()) > 0.0:
-                place.leave()  # it had to wait again: the server was down
-                place.park(LongPoll(core_of(self.desk.purgatory), request, left, condition=waiting.try_to_end), request)
-                await place.poll
-                is_over = place.poll.expired  # by its deadline, or by expire_all()
+                if parked:  # it has to wait again: the server was down
+                    self.desk.leave(parked.pop())
+                poll = LongPoll(core_of(self.desk.purgatory), request, left, condition=waiting.try_to_end)
+                self.park(poll, request, parked)
+                del poll  # an exception keeps this frame
+                await parked[0]
+                is_over = parked[0].expired  # by its deadline, or by expire_all()
             if found is None:
                 position.require_topic()
                 found = _listed(position, [], 200 if tag is None else 304)
             return found
         except StoreError as exc:
-            raise _read_failed(self._log, exc) from exc
+            raise self.failed(exc) from exc
         finally:
             if position is not None:
                 position.leave()
@@ -81,12 +82,12 @@ class LogEvents(Content[Any]):
         # Without an ETag: there is nothing to ask for any more.
         return Answer(204, b"", [NO_STORE, VARY], position.id or "") if position.is_over else None
 
-    def open(self, request: PollRequest[Any]) -> EventStream[Any]:
-        feed = LogFeed(self._log, request.resource, request.since)
+    def stream_of(self, request: PollRequest[Any]) -> EventStream[Any]:
+        feed = LogFeed(self, request.resource, request.since)
         # An unknown topic is waited for, then there is a 404 to send. If it is an empty one, nothing is waited for.
-        patience = self._log.unknown_timeout
+        patience = self.log.unknown_timeout
         patience = 0.0 if patience == inf else patience * (1 + 2 * SPREAD)
-        return EventStream(core_of(self.desk.purgatory), request, feed, self.desk.policy, patience)
+        return EventStream(self.desk, request, feed, patience)
 
 
 @final
@@ -117,17 +118,15 @@ class LogWait:
 
 
 @final
-class LogFeed:
-    """Each event has the log's own id. Args: after: the id of the last event that the client has."""
+class LogFeed(EventFeed):
+    """Each event has the log's own id. It reads memory, but for older events."""
 
-    __slots__ = ("_log", "_position", "_topic", "is_awaited", "is_over", "version")
+    __slots__ = ("_events", "_position", "_topic")
 
-    def __init__(self, log: EventLog, topic: Any, after: str | None) -> None:
-        self._log, self._topic = log, topic
+    def __init__(self, events: LogEvents, topic: Any, after: str | None) -> None:
+        super().__init__(after, is_awaited=False)
+        self._events, self._topic = events, topic
         self._position: Position | None = None
-        self.version = after
-        self.is_awaited = False  # it reads memory, but for older events
-        self.is_over = False
 
     def has_news(self, is_checked: bool) -> bool:
         return self._position is not None and self._position.has_news()
@@ -144,7 +143,7 @@ class LogFeed:
         position = self._position
         try:
             if position is None:
-                position = self._position = await _position(self._log, self._topic, self.version)
+                position = self._position = await _position(self._events.log, self._topic, self.version)
                 await position.until_known(FIRST_READ)  # then there are heartbeats
             events = b"".join([event.sse() for event in await position.next()])
         except GoneError as exc:  # S8
@@ -152,7 +151,7 @@ class LogFeed:
             position.go_on(exc)
             events = gone(exc)
         except StoreError as exc:
-            raise _read_failed(self._log, exc) from exc
+            raise self._events.failed(exc) from exc
         self.version, self.is_over = position.id, position.is_over
         return events
 
@@ -177,15 +176,6 @@ async def _position(log: EventLog, topic: Any, after: str | None) -> Position:
     if not 1 <= len(topic) <= _MAX_TOPIC or "\0" in topic:
         raise NotFoundError("there is no such topic")
     return await position_in(log, topic, after)
-
-
-def _read_failed(log: EventLog, exc: StoreError) -> ReadFailedError:
-    """Log *exc*, at most once a minute. Returns: what clients are told: not where the server is."""
-    now = asyncio.get_running_loop().time()
-    if now - _logged_at.get(log, -_LOG_PAUSE) >= _LOG_PAUSE:
-        _logged_at[log] = now
-        _logger.warning("log %r: clients are answered 503: %s", log.name, exc)
-    return ReadFailedError("the events cannot be read now")
 
 
 def _only_tag(request: PollRequest[Any]) -> str | None:

@@ -8,8 +8,8 @@ from typing import Any, Final, final
 
 from .answer import Answer
 from .asgi import Message, Receive, RequestScope, Scope, Send, deliver
-from .delivery import Delivery
 from .route import Endpoint, header, joined, send_answer
+from .stream import EventStream
 
 _BODY: Final = "http.response.body"
 
@@ -93,27 +93,27 @@ class EventRoute(Endpoint):
         if isinstance(request, Answer):
             await send_answer(request, send)
             return
-        delivery = await Delivery.enter(self._content, request)
+        stream = await self._content.new_stream(request)
         # A task that is cancelled ends here as it would anyway. Otherwise the server would answer 500.
         try:
             try:
-                answer = await delivery.begin(request)
+                answer = await stream.open(request)
             except asyncio.CancelledError:
-                answer = delivery.stopped()
-            if not delivery.is_open:
+                answer = stream.stopped()
+            if not stream.is_open:
                 await send_answer(answer, send)
                 return
             if scope["method"] == "HEAD":
                 await deliver(send, _start(answer), {"type": _BODY, "body": b""})
                 return
-            sending = _send_events(delivery, answer, send)
+            sending = _send_events(stream, answer, send)
             del request, answer  # they may wait for hours
             try:
-                last = await delivery.go_on(sending)
+                last = await stream.go_on(sending)
             except asyncio.CancelledError:
-                last = delivery.last_words()
+                last = stream.last_words()
         finally:
-            delivery.close()
+            stream.close()
         if last is not None:
             # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
             with suppress(TimeoutError, asyncio.CancelledError):
@@ -129,19 +129,19 @@ def _start(answer: Answer) -> Message:
     return {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers}
 
 
-async def _send_events(delivery: Delivery[Any], answer: Answer, send: Send) -> None:
+async def _send_events(stream: EventStream[Any], answer: Answer, send: Send) -> None:
     """Send *answer*, and events until there are no more, or the client has disconnected."""
     chunk: bytes | None = answer.body
     try:
         await send(_start(answer))
     except (OSError, RuntimeError) as exc:
-        delivery.leave_by(exc)
+        stream.leave_by(exc)
         return
     del answer  # as its caller does
     while chunk is not None:
         try:  # not deliver(): this is the hot path
             await send({"type": _BODY, "body": chunk, "more_body": True})
         except (OSError, RuntimeError) as exc:
-            delivery.leave_by(exc)
+            stream.leave_by(exc)
             return
-        chunk = await delivery.next()
+        chunk = await stream.next()

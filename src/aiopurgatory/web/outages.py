@@ -1,10 +1,11 @@
-"""Failures of a source's awaited reads: their answers to polls, and their log messages."""
+"""Failures of awaited reads: their answers to polls, and their log messages."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any, Final, final
 
 from ..clock import cancellations
@@ -13,7 +14,7 @@ from .answer import ReadFailedError
 
 logger = logging.getLogger("aiopurgatory")
 
-#: Seconds between two tracebacks of a source that goes on failing.
+#: Seconds between two messages about a source that goes on failing.
 LOG_EVERY = 60.0
 #: The exceptions that web frameworks turn into answers. Names, since a framework may not be installed.
 _ANSWERS: Final = {"HTTPException", "Http404", "PermissionDenied"}
@@ -22,45 +23,33 @@ _FRAMEWORKS: Final = {"aiohttp", "django", "litestar", "starlette", "werkzeug"}
 
 @final
 class Outages:
-    """Logs the first failure of an outage with its traceback, then one a minute, and the number of them at the end."""
+    """Logs failures to read *what*: the first with its traceback, then one a minute, with their number."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
+        self._what = what
         self._failed = 0
-        self._is_logged = False
-        self._next = 0.0
+        self._next = -inf
 
     async def watch(self, read: Callable[[], Awaitable[Any]]) -> Any:
         """Await *read()*. Raises: ReadFailedError: it failed; an answer such as GoneError is no failure."""
         try:
-            found = await read()
+            return await read()
         except (Exception, asyncio.CancelledError) as exc:  # a closed pool may raise CancelledError
             is_wanted = not cancellations()  # otherwise no poll waits for it, and it fails since it ends
             if is_answer(exc) or (isinstance(exc, asyncio.CancelledError) and not is_wanted):
                 raise
             if is_wanted:
-                self._has_failed(exc)
+                self.note(exc)
             raise ReadFailedError("the source could not be read") from exc
-        if self._failed:
-            self._has_answered()
-        return found
 
-    def _has_failed(self, exc: BaseException) -> None:
+    def note(self, exc: BaseException) -> None:
+        """Log *exc*, if it is time."""
         self._failed += 1
         now = asyncio.get_running_loop().time()
         if now >= self._next:
             self._next = now + LOG_EVERY
-            self._is_logged = True
-            logger.error(
-                "a source could not be read; its polls are answered with 503; failed calls so far: %d",
-                self._failed,
-                exc_info=exc,
-            )
-
-    def _has_answered(self) -> None:
-        if self._is_logged:  # a source that fails now and then logs two lines a minute
-            logger.warning("a source can be read again; failed calls: %d", self._failed)
-            self._is_logged = False
-            self._failed = 0
+            text = "%s cannot be read, and clients are answered 503: %r; failed calls so far: %d"
+            logger.error(text, self._what, exc, self._failed, exc_info=exc)
 
 
 def is_answer(exc: BaseException) -> bool:

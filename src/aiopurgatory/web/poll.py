@@ -10,8 +10,7 @@ from typing import Any, Generic, final
 
 from ..core.kit import Core, StandingWait
 from ..operation import DelayedOperation
-from .answer import UnreadBodyError
-from .asgi import MAX_PARTS, Receive, listen
+from .asgi import Receive, listen
 from .prefer import K, PollRequest
 
 #: Seconds a poll waits, at most, before the listener for its client's disconnect starts.
@@ -54,11 +53,11 @@ class ClientOperation(StandingWait, DelayedOperation[None], Generic[K]):
         self.left = True
         self.cancel()
 
-    def _ended(self, has_left: bool) -> None:
-        if has_left:
+    def _ended(self, error: Exception | None) -> None:
+        if error is None:
             self.leave()
         else:
-            self.fail(UnreadBodyError(f"the request has a body in more than {MAX_PARTS} parts; send none"))
+            self.fail(error)
 
 
 @final

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, SupportsIndex
 
-from ..arguments import require_text
-from ..core.kit import Observer
+from ..arguments import require_hashable, require_text
+from ..core.kit import Observer, checked_limit, core_of
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .answering import Answering
@@ -164,10 +164,10 @@ class LongPolling(Starting, Answering[K]):
         )
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
-        """Call this when the state behind *key* changes: answers the polls that watch it, after ``Policy.linger``.
+        """Call this when the state behind *key* changes: answers the polls that watch it, as ``Purgatory.notify()``.
 
         They are checked from the next loop iteration on, in slices of at most ``turn_budget``. Repeated calls for a key
-        are merged into one check. Without a linger, ``Purgatory.notify()`` does the same.
+        are merged into one check. Before the first poll has started the purgatory, it does nothing.
 
         Args:
             key: the key of the state that has changed.
@@ -179,14 +179,20 @@ class LongPolling(Starting, Answering[K]):
             TypeError, ValueError: *key* is not hashable, or *limit* is no int >= 1.
             RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
         """
-        self._desk.notifications.notify(key, limit)
+        if core_of(self.purgatory).loop.is_foreign_thread():
+            raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
+        if self.purgatory.is_open:
+            self.purgatory.notify(key, limit)
+        else:
+            require_hashable("key", key)
+            checked_limit(limit)
 
     def notify_all(self) -> None:
         """Call this when notifications may have been lost: checks every poll, as notify() does.
 
         Raises: RuntimeError: called from another thread.
         """
-        self._desk.notifications.notify_all()
+        self.purgatory.notify_all()
 
     def notify_threadsafe(self, key: Hashable) -> None:
         """Same as notify(key), from any thread, such as that of a ``def`` endpoint of FastAPI or Starlette.
@@ -196,7 +202,9 @@ class LongPolling(Starting, Answering[K]):
 
         Raises: TypeError: *key* is not hashable.
         """
-        self._desk.notifications.notify_threadsafe(key)
+        require_hashable("key", key)
+        if self.purgatory.is_open:
+            self.purgatory.notify_threadsafe(key)
 
 
 def _require_purgatory(purgatory: object, source: object) -> None:

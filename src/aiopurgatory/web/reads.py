@@ -109,32 +109,101 @@ class Line:
                 del calls[wanted]
 
 
-class Reads(Generic[K]):
-    """Calls *source* for polls: one call for all that want the same, and at most *most* calls at a time.
+@final
+class Asked:
+    """The call that a poll awaits. Once its time is up, it waits MAX_QUEUE seconds at most for a call to begin."""
 
-    Belongs to one event loop. A poll never shares a call that may have missed its change. Such a call has
-    begun before the poll asked or, if a check has woken the poll, before that check. So all polls that a check wakes,
-    in any number of slices, share a call. Its result is kept for those that come after its end.
+    __slots__ = ("_call", "_is_late", "_poll", "_since", "_timer")
+
+    def __init__(self, is_late: bool) -> None:
+        """Args: is_late: it has no time from the start."""
+        self._is_late = is_late
+        self._call: Call | None = None
+        self._poll: asyncio.Future[Any] | None = None
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, call: Call, poll: asyncio.Future[Any]) -> None:
+        self._call, self._poll = call, poll
+        self._since = asyncio.get_running_loop().time()
+        if self._is_late:
+            self.hurry()
+
+    def hurry(self) -> None:
+        """The poll's time is up."""
+        self._is_late = True
+        if self._poll is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(self._since + MAX_QUEUE, self._give_up)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._call = self._poll = self._timer = None
+
+    def _give_up(self) -> None:
+        if self._call is not None and self._call.task is None and self._poll is not None and not self._poll.done():
+            self._poll.set_exception(SourceBusyError("the source is busy: a read could not begin in time"))
+
+
+class Reader(Generic[K]):
+    """Reads *source*: in memory, or by awaited calls that polls share.
+
+    A poll never shares a call that may have missed its change. Such a call has begun before the poll asked or, if a
+    check has woken the poll, before that check. So all polls that a check wakes, in any number of slices, share a call.
+    Its result is kept for those that come after its end.
 
     A call that no poll waits for any more is not begun, or is cancelled. Otherwise a source that does not answer would
-    keep all *most* calls for clients that have left.
+    keep all *max_reads* calls for clients that have left.
 
     Bodies come before versions: each ends the polls that wait for it.
 
-    Args: bodies: keeps bodies.
+    Args: max_body_bytes, max_reads: as for LongPolling.
+
+    Raises: TypeError, ValueError: an argument has a wrong type, or is out of its range.
     """
 
-    def __init__(self, source: Source[K], most: int, outages: Outages, bodies: Kept[tuple[int, Any]]) -> None:
-        self._source: Any = source
+    def __init__(self, source: Source[K], max_body_bytes: int, max_reads: int) -> None:
+        is_async = is_async_source(source)
+        require_int("max_body_bytes", max_body_bytes, 0)
+        require_int("max_reads", max_reads, 1)
+        self._source: Final = cast(Any, source)
         self._name: Final = type(source).__name__
-        self._outages = outages
-        self._free = most
-        self._is_beginning = False
-        self._bodies = Line(bodies, lambda read: len(read[0]) + len(read[1]))
-        self._versions = Line(Kept(MAX_VERSIONS), len)
+        #: Source.version, unchecked, for the checks of parked polls; None: it has to be awaited.
+        self.peek: Final[Callable[[K], str] | None] = None if is_async else self._source.version
+        self.kept: Final = Kept[Any](max_body_bytes)
+        self._max_reads: Final = max_reads
+        self._outages: Final = Outages(f"the source {self._name}")
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _enter(self) -> None:
+        """Begin anew in another event loop: calls belong to one."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop = loop
+            self._free = self._max_reads
+            self._is_beginning = False
+            self._bodies = Line(self.kept, lambda read: len(read[0]) + len(read[1]))
+            self._versions = Line(Kept(MAX_VERSIONS), len)
+
+    def version_now(self, resource: K) -> str:
+        """The version of *resource*, in memory."""
+        return require_version(self._name, self._source.version(resource))
+
+    def body_now(self, resource: K, since: str | None, version: str) -> State:
+        """The version and body for a client at version *since*, from memory."""
+        wanted = (resource, since, version)
+        found: State | None = self.kept.get(wanted)
+        if found is None:
+            found = require_read(self._name, version, self._source.read(resource, since, version))
+            if is_short(resource, since):
+                self.kept.keep(wanted, found, len(version) + len(found[1]))
+        return found
 
     async def version(self, resource: K, check: int, asked: Asked | None = None) -> str:
         """The version of *resource*. Args: check: the newest check that called for it; NO_CHECK: anything else did."""
+        if self.peek:
+            return self.version_now(resource)
+        self._enter()
 
         async def call() -> str:
             return require_version(self._name, await self._outages.watch(lambda: self._source.version(resource)))
@@ -144,6 +213,9 @@ class Reads(Generic[K]):
 
     async def body(self, resource: K, since: str | None, version: str, check: int, asked: Asked | None = None) -> State:
         """The version and body for a client at version *since*; see Source.read(). Args: check: as for version()."""
+        if self.peek:
+            return self.body_now(resource, since, version)
+        self._enter()
 
         async def call() -> State:
             read = await self._outages.watch(lambda: self._source.read(resource, since, version))
@@ -207,96 +279,6 @@ class Reads(Generic[K]):
         if call.check and not task.cancelled() and task.exception() is None and is_short(*wanted[:2]):
             found = task.result()
             line.kept.keep(wanted, (call.check, found), line.size(found))
-        self._free += 1
-        self._begin()
-
-
-@final
-class Asked:
-    """The call that a poll awaits. Once its time is up, it waits MAX_QUEUE seconds at most for a call to begin."""
-
-    __slots__ = ("_call", "_is_late", "_poll", "_since", "_timer")
-
-    def __init__(self, is_late: bool) -> None:
-        """Args: is_late: it has no time from the start."""
-        self._is_late = is_late
-        self._call: Call | None = None
-        self._poll: asyncio.Future[Any] | None = None
-        self._since = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self, call: Call, poll: asyncio.Future[Any]) -> None:
-        self._call, self._poll = call, poll
-        self._since = asyncio.get_running_loop().time()
-        if self._is_late:
-            self.hurry()
-
-    def hurry(self) -> None:
-        """The poll's time is up."""
-        self._is_late = True
-        if self._poll is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_at(self._since + MAX_QUEUE, self._give_up)
-
-    def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._call = self._poll = self._timer = None
-
-    def _give_up(self) -> None:
-        if self._call is not None and self._call.task is None and self._poll is not None and not self._poll.done():
-            self._poll.set_exception(SourceBusyError("the source is busy: a read could not begin in time"))
-
-
-class Reader(Generic[K]):
-    """Reads *source*. Polls of a source in memory call version_now() and body_now(); streams await either kind.
-
-    Args: max_body_bytes, max_reads: as for LongPolling.
-
-    Raises: TypeError, ValueError: an argument has a wrong type, or is out of its range.
-    """
-
-    def __init__(self, source: Source[K], max_body_bytes: int, max_reads: int) -> None:
-        is_async = is_async_source(source)
-        require_int("max_body_bytes", max_body_bytes, 0)
-        require_int("max_reads", max_reads, 1)
-        self._source: Final = cast(Any, source)
-        self._name: Final = type(source).__name__
-        #: Source.version, unchecked, for the checks of parked polls; None: it has to be awaited.
-        self.peek: Final[Callable[[K], str] | None] = None if is_async else self._source.version
-        self.kept: Final = Kept[Any](max_body_bytes)
-        self._max_reads: Final = max_reads
-        self._outages: Final = Outages()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._reads: Reads[K] | None = None
-
-    def version_now(self, resource: K) -> str:
-        """The version of *resource*, in memory."""
-        return require_version(self._name, self._source.version(resource))
-
-    def body_now(self, resource: K, since: str | None, version: str) -> State:
-        """The version and body for a client at version *since*, from memory."""
-        wanted = (resource, since, version)
-        found: State | None = self.kept.get(wanted)
-        if found is None:
-            found = require_read(self._name, version, self._source.read(resource, since, version))
-            if is_short(resource, since):
-                self.kept.keep(wanted, found, len(version) + len(found[1]))
-        return found
-
-    @property
-    def reads(self) -> Reads[K]:
-        """The shared calls of the source in the running loop: they belong to a loop."""
-        loop = asyncio.get_running_loop()
-        if self._reads is None or self._loop is not loop:
-            self._loop, self._reads = loop, Reads(self._source, self._max_reads, self._outages, self.kept)
-        return self._reads
-
-    async def version(self, resource: K, check: int) -> str:
-        """The version of *resource*. Args: check: see Reads.version()."""
-        return self.version_now(resource) if self.peek else await self.reads.version(resource, check)
-
-    async def body(self, resource: K, since: str | None, version: str, check: int) -> State:
-        """The version and body for a client at version *since*; see Source.read(). Args: check: as for version()."""
-        if self.peek:
-            return self.body_now(resource, since, version)
-        return await self.reads.body(resource, since, version, check)
+        if line in (self._bodies, self._versions):  # else it is of an earlier loop
+            self._free += 1
+            self._begin()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from math import ceil
-from typing import Any, Final, Generic, final
+from typing import Any, Final, Generic, TypeAlias
 
 from ..clock import cancellations, running_loop
 from .answer import NO_BODY, REFUSALS, Answer
@@ -16,6 +16,9 @@ from .prefer import K, PollRequest, Respond, wait_in_query, wait_preference
 from .signals import SERVER_STOPS
 from .stream import EventStream
 
+#: The operations with which a poll has waited.
+Parked: TypeAlias = list[LongPoll[Any]]
+
 
 class Content(ABC, Generic[K]):
     """A resource that clients poll, or follow as a stream. Args: desk: has their places, and counts them."""
@@ -24,53 +27,26 @@ class Content(ABC, Generic[K]):
         self.desk: Final = desk
 
     @abstractmethod
-    async def answer(self, request: PollRequest[K], wait: float, place: Place) -> Answer:
+    async def answer(self, request: PollRequest[K], wait: float, parked: Parked) -> Answer:
         """Answer a poll as soon as there is something new, or after at most *wait* seconds.
 
-        Args: place: where to park the poll.
         Raises: one of REFUSALS.
         """
 
-    @abstractmethod
-    def open(self, request: PollRequest[K]) -> EventStream[K]:
-        """Return a stream for *request*, not parked yet."""
-
-
-@final
-class Place:
-    """The place of a poll at *desk*. It is empty if the poll need not wait."""
-
-    __slots__ = ("_desk", "_poll")
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._poll: LongPoll[Any] | None = None
-
-    def park(self, poll: LongPoll[K], request: PollRequest[K]) -> None:
+    def park(self, poll: LongPoll[K], request: PollRequest[K], parked: Parked) -> None:
         """Park *poll*. Raises: PurgatoryFullError, PurgatoryClosedError."""
-        self._poll = poll
-        self._desk.park(poll, request)
+        parked.append(poll)
+        self.desk.park(poll, request)
 
-    @property
-    def poll(self) -> LongPoll[Any]:
-        """The parked poll."""
-        assert self._poll is not None
-        return self._poll
+    async def new_stream(self, request: PollRequest[K]) -> EventStream[K]:
+        """Return a stream for *request*, not parked yet. The purgatory has no clock until it is started."""
+        if self.desk.loop is not running_loop():
+            await self.desk.enter()
+        return self.stream_of(request)
 
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the poll was cancelled: its client has disconnected, or by its key."""
-        return self._poll is not None and self._poll.cancelled()
-
-    @property
-    def is_deserted(self) -> bool:
-        """Whether the client has disconnected."""
-        return self._poll is not None and self._poll.left
-
-    def leave(self) -> None:
-        poll, self._poll = self._poll, None  # an exception keeps the frame that has this
-        if poll is not None:
-            self._desk.leave(poll)
+    @abstractmethod
+    def stream_of(self, request: PollRequest[K]) -> EventStream[K]:
+        """Return a stream for *request*, not parked yet."""
 
 
 async def answer_poll(content: Content[K], request: PollRequest[K]) -> Answer:
@@ -78,23 +54,25 @@ async def answer_poll(content: Content[K], request: PollRequest[K]) -> Answer:
     desk = content.desk
     if desk.loop is not running_loop():
         await desk.enter()
-    place = Place(desk)
+    parked: Parked = []
     before = cancellations()
     try:
         wait, told = _wait(request, desk.policy)
         own = request.respond
-        answering = content.answer(request, wait, place)
+        answering = content.answer(request, wait, parked)
         del request  # a parked poll keeps no more of it than it needs
         answer = await answering
     except asyncio.CancelledError as exc:
-        is_stopping = exc.args == SERVER_STOPS
-        if not is_stopping and (not place.is_cancelled or cancellations() > before):
+        if exc.args == SERVER_STOPS:
+            return desk.unanswered(is_deserted=False)
+        if not (parked and parked[-1].cancelled()) or cancellations() > before:
             raise
-        return desk.unanswered(not is_stopping and place.is_deserted)
+        return desk.unanswered(parked[-1].left)
     except REFUSALS as exc:
         return desk.refuse(exc)
     finally:
-        place.leave()
+        while parked:  # an exception keeps the frames that have this
+            desk.leave(parked.pop())
     if told is not None:
         answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
     if own is not None and answer.status < 400:

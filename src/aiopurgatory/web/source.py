@@ -44,7 +44,7 @@ class Source(Protocol[K_contra]):
     An exception of an ``async def`` answers the polls of that call with 503. Exceptions that stand for an answer are
     raised, as from plain methods: GoneError, NotFoundError, HTTPException of Starlette, FastAPI, Litestar, Quart or
     aiohttp, and Http404 and PermissionDenied of Django. The first failure is logged with its traceback, then one a
-    minute, and at the end how many there were.
+    minute, with their number.
     """
 
     def version(self, resource: K_contra, /) -> str | Awaitable[str]:

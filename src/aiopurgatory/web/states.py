@@ -12,8 +12,8 @@ from .desk import Desk
 from .poll import LongPoll
 from .prefer import ANY, K, PollRequest
 from .reads import Asked, Reader
-from .responder import Content, Place
-from .stream import EventStream, event, gone
+from .responder import Content, Parked
+from .stream import EventFeed, EventStream, event, gone
 
 
 @final
@@ -25,10 +25,10 @@ class States(Content[K]):
         self.reader: Final = reader
         self._media_type: Final = (b"content-type", media_type)
 
-    async def answer(self, request: PollRequest[K], wait: float, place: Place) -> Answer:
+    async def answer(self, request: PollRequest[K], wait: float, parked: Parked) -> Answer:
         reader, resource = self.reader, request.resource
         if reader.peek is None:
-            return await self._answer_by_reads(request, wait, place)
+            return await self._answer_by_reads(request, wait, parked)
         version = reader.version_now(resource)
         known = request.known(version)
         is_full, nothing_new = request.respond is not None, _nothing_new(request)
@@ -36,9 +36,10 @@ class States(Content[K]):
             known = (version,)
             if wait > 0:
                 timeout = self.desk.policy.timeout(wait)
-                place.park(LongPoll(core_of(self.desk.purgatory), request, timeout, reader.peek, version), request)
-                del request  # a parked poll keeps no more of it than it needs
-                await place.poll  # no variable: an exception keeps this frame
+                poll = LongPoll(core_of(self.desk.purgatory), request, timeout, reader.peek, version)
+                self.park(poll, request, parked)
+                del poll, request  # an exception keeps this frame, and a parked poll no more of it than it needs
+                await parked[0]
         return self._news(resource, known, nothing_new, is_full)
 
     def _news(self, resource: K, known: tuple[str, ...], nothing_new: int, is_full: bool) -> Answer:
@@ -59,21 +60,23 @@ class States(Content[K]):
         """Answer with *body*, of *version*."""
         return Answer(status, body, [*_headers(version), self._media_type], version)
 
-    async def _answer_by_reads(self, request: PollRequest[K], wait: float, place: Place) -> Answer:
+    async def _answer_by_reads(self, request: PollRequest[K], wait: float, parked: Parked) -> Answer:
         reading = StateReading(self, request, is_late=wait <= 0)
         if wait > 0 or self.desk.purgatory.is_open:
             timeout = self.desk.policy.timeout(wait) if wait > 0 else None
-            place.park(LongPoll(core_of(self.desk.purgatory), request, timeout, condition=reading.tell), request)
+            poll = LongPoll(core_of(self.desk.purgatory), request, timeout, condition=reading.tell)
+            self.park(poll, request, parked)
             if wait <= 0:
-                place.poll.read_once()
-            found = await read_until(place.poll, reading.read)
+                poll.read_once()
+            del poll  # an exception keeps this frame
+            found = await read_until(parked[0], reading.read)
         else:
             found = await reading.read(None)
         return found or reading.rest or Answer(_nothing_new(request), b"", _headers(reading.version), reading.version)
 
-    def open(self, request: PollRequest[K]) -> EventStream[K]:
+    def stream_of(self, request: PollRequest[K]) -> EventStream[K]:
         feed = StateFeed(self.reader, request.resource, request.since)
-        return EventStream(core_of(self.desk.purgatory), request, feed, self.desk.policy)
+        return EventStream(self.desk, request, feed)
 
 
 @final
@@ -105,7 +108,7 @@ class StateReading(Generic[K]):
         # Before the first read, checks may have missed this.
         check = poll.check if poll is not None and self.version else NO_CHECK
         try:
-            self.version = await self._states.reader.reads.version(self._resource, check, self._asked)
+            self.version = await self._states.reader.version(self._resource, check, self._asked)
         except SourceBusyError:
             # The last read could not begin. It was only to find a change without a check.
             is_called = poll is None or poll.is_checked or poll.is_called
@@ -121,9 +124,9 @@ class StateReading(Generic[K]):
 
     async def _read_body(self, check: int) -> Answer | None:
         """Read the body, and its version. Returns: None: the client has that version."""
-        since, reads = _since(self._known), self._states.reader.reads
+        since, reader = _since(self._known), self._states.reader
         try:
-            self.version, body = await reads.body(self._resource, since, self.version, check, self._asked)
+            self.version, body = await reader.body(self._resource, since, self.version, check, self._asked)
         except (GoneError, NotFoundError) as exc:
             return self._states.desk.refusals.answer(exc)
         if not _has(self._known, self.version):
@@ -134,25 +137,20 @@ class StateReading(Generic[K]):
 
 
 @final
-class StateFeed(Generic[K]):
-    """Each event has the newest state. Args: after: the client's version."""
+class StateFeed(EventFeed, Generic[K]):
+    """Each event has the newest state."""
 
-    __slots__ = ("_reader", "_resource", "_seen", "is_awaited", "is_over", "version")
+    __slots__ = ("_reader", "_resource", "_seen")
 
     def __init__(self, reader: Reader[K], resource: K, after: str | None) -> None:
+        super().__init__(after, is_awaited=reader.peek is None)
         self._reader, self._resource = reader, resource
-        self.version = after
         #: The last result of version(). The last event may have a newer one.
         self._seen = ""
-        self.is_awaited = reader.peek is None
-        self.is_over = False
 
     def has_news(self, is_checked: bool) -> bool:
         peek = self._reader.peek
         return is_checked if peek is None else peek(self._resource) != self._seen
-
-    def take(self) -> None:
-        """Nothing is at hand."""
 
     async def next(self, check: int) -> bytes:
         resource, after, body = self._resource, self.version, self._reader.body
@@ -167,9 +165,6 @@ class StateFeed(Generic[K]):
                 events = gone(exc) + event(tag_of(version), found)
         self.version = version
         return events
-
-    def close(self) -> None:
-        """There is nothing to close."""
 
 
 def _has(known: tuple[str, ...], version: str) -> bool:

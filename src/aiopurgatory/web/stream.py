@@ -1,17 +1,24 @@
-"""Event streams: their operation, where it gets its events from, and how these are written."""
+"""Event streams: their operation, from the request to the end, where it gets its events from, and their text."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
 from functools import lru_cache, partial
 from math import inf
 from random import randint
 from time import time
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from ..arguments import require_seconds
-from ..core.kit import Core
+from ..core.kit import core_of
+from ..errors import GoneError, NotFoundError, PurgatoryClosedError
+from ..waits import until_ended
+from .answer import NO_STORE, REFUSALS, Answer, ReadFailedError, ReplacedError, UnreadBodyError
+from .asgi import is_disconnect
+from .desk import Desk
 from .policy import Policy
 from .poll import ClientOperation
 from .prefer import K, PollRequest
@@ -22,31 +29,41 @@ _ROUNDING: Final = 2e-7
 HEARTBEAT: Final = b":\n"
 #: Milliseconds before a replaced client reconnects, if its page does not close the EventSource.
 _A_DAY: Final = 24 * 60 * 60 * 1000
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store, no-transform"),  # a front end that compresses would collect events, too
+    (b"x-accel-buffering", b"no"),  # nginx would collect events until its buffer is full
+]
 #: Line ends; ``bytes.splitlines()`` would drop the last one.
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 
 
-class EventFeed(Protocol):
+class EventFeed(ABC):
     """The events of one stream.
 
-    Attributes:
-        version: the id of the last event: the client resumes from it. None: it has none.
+    Args:
+        after: the id of the last event that the client has; None: it has none.
         is_awaited: its reads count as those of an awaited condition.
-        is_over: no event will follow. The stream sends its last events, and ends.
     """
 
-    version: str | None
-    is_awaited: bool
-    is_over: bool
+    __slots__ = ("is_awaited", "is_over", "version")
 
+    def __init__(self, after: str | None, is_awaited: bool) -> None:
+        self.is_awaited: Final = is_awaited
+        #: The id of the last event: the client resumes from it.
+        self.version = after
+        #: No event will follow. The stream sends its last events, and ends.
+        self.is_over = False
+
+    @abstractmethod
     def has_news(self, is_checked: bool) -> bool:
         """Whether to read. Args: is_checked: a check came since the last read began."""
-        ...
 
     def take(self) -> bytes | None:
         """Return the next event if it is at hand, and nothing else; None: call next()."""
-        ...
+        return None
 
+    @abstractmethod
     async def next(self, check: int) -> bytes:
         """Read the next events, and set the attributes. Returns: the events as text, or nothing if there are none yet.
 
@@ -58,11 +75,9 @@ class EventFeed(Protocol):
             GoneError, NotFoundError: there are no events for this client, and no others to go on with.
             ReadFailedError: they cannot be read now.
         """
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 nothing to do by default
         """The stream has ended. Idempotent."""
-        ...
 
 
 @final
@@ -73,17 +88,19 @@ class EventStream(ClientOperation[K]):
     seconds to wait for the next. It expires only if an event could not be sent in time. When it is too old, it
     completes.
 
+    Call open(). While it is open, call next(), within go_on(). At the end, call close().
+
     Args:
-        policy: has its times.
+        desk: has its times, and its place.
         patience: seconds that the first read may take, in addition to *stall*.
     """
 
-    __slots__ = ("_end", "_heartbeat", "_time", "feed", "is_reading")
+    __slots__ = ("_desk", "_end", "_heartbeat", "_time", "feed", "is_open", "is_reading")
 
-    def __init__(
-        self, core: Core, request: PollRequest[K], feed: EventFeed, policy: Policy, patience: float = 0.0
-    ) -> None:
+    def __init__(self, desk: Desk, request: PollRequest[K], feed: EventFeed, patience: float = 0.0) -> None:
+        core, policy = core_of(desk.purgatory), desk.policy
         super().__init__(core, request, policy.stall + patience, policy.stall, partial(feed.has_news, True))
+        self._desk: Final = desk
         self.feed: Final = feed
         self._time, self._heartbeat = core.loop.time, policy.heartbeat
         age, left = policy.age(), inf
@@ -93,6 +110,88 @@ class EventStream(ClientOperation[K]):
         #: By the purgatory's clock: when it is old.
         self._end = self._time() + min(left, inf if age is None else age)
         self.is_reading = False
+        #: Whether it has a place.
+        self.is_open = False
+
+    async def open(self, request: PollRequest[K]) -> Answer:
+        """Park this, and read its first events. Returns: the answer; if is_open, more is to follow.
+
+        If it raises, it is not open.
+        """
+        try:
+            return await self._open(request)
+        except REFUSALS as exc:
+            self.close()
+            return self._desk.refuse(exc)
+        except BaseException:
+            self.close()
+            raise
+
+    async def _open(self, request: PollRequest[K]) -> Answer:
+        desk = self._desk
+        desk.open_stream(self, request)
+        self.is_open = True
+        first = await until_ended(self, self.read())
+        if first is None:  # it has ended
+            if self.cancelled():
+                return self.stopped()
+            failure = self.exception()
+            if not isinstance(failure, ReplacedError):  # a client learns that from an event
+                raise failure or ReadFailedError("the source did not answer in time")
+            first = replaced(failure)
+            self.close()
+        elif not first and self.feed.is_over and not self.is_old():  # EventSource reconnects after any other status
+            self.close()
+            desk.count(204)
+            return Answer(204, b"", [NO_STORE])
+        else:
+            first = retry(desk.policy) + first
+        desk.count(200)
+        return Answer(200, first, list(_HEADERS))
+
+    def stopped(self) -> Answer:
+        """The answer if open() was cancelled: by the server, or since the client has disconnected."""
+        self.close()
+        return self._desk.unanswered(self.left)
+
+    async def go_on(self, awaitable: Awaitable[object]) -> bytes | None:
+        """Await *awaitable* until this ends. Returns: the last bytes to send; None: none, since nobody reads."""
+        try:
+            await until_ended(self, awaitable)
+            return self.last_words()
+        except (GoneError, NotFoundError) as exc:
+            return gone(exc)
+        except ReadFailedError:
+            return retry(self._desk.policy)
+
+    def last_words(self) -> bytes | None:
+        """Return the last bytes to send; None: none. Raises: the source's error."""
+        if self.left:
+            return None
+        failure = self.exception() if self.done() and not self.cancelled() else None
+        match failure:
+            case None if self.expired and not self.is_reading:  # the client did not read
+                return None
+            case None | PurgatoryClosedError() | UnreadBodyError():
+                return b"" if self.feed.is_over else retry(self._desk.policy)
+            case ReplacedError():
+                return replaced(failure)
+            case GoneError() | NotFoundError():
+                return gone(failure)
+        raise failure
+
+    def leave_by(self, exc: OSError | RuntimeError) -> None:
+        """send() has raised *exc*: the client has disconnected. Raises: *exc*, if it means something else."""
+        if not is_disconnect(exc):
+            raise exc
+        self.leave()
+
+    def close(self) -> None:
+        """Release the place. A second call does nothing."""
+        self.feed.close()
+        if self.is_open:
+            self.is_open = False
+            self._desk.close_stream(self)
 
     async def read(self) -> bytes:
         """Return the next events, or nothing if there are none yet."""

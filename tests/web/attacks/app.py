@@ -5,8 +5,7 @@ POST /polls/{topic}     a new version
 GET /events/{topic}     a stream of events
 GET /waits/{topic}      waits for 100 s in a handler of its own
 GET /named/{topic}      a long poll of ?client=
-GET /linger/{topic}     a long poll that waits for further changes after the first
-POST /linger/{topic}    ?times= new versions from a thread, and answers how long the loop's thread has worked on them
+POST /flood/{topic}     ?times= new versions from a thread, and answers how long the loop's thread has worked on them
 GET /slow/{topic}       a long poll of a database in a brown-out: each read fails after a second
 GET /never/{topic}      the same of one that never answers
 /plain/{path}           answers at once, without the library
@@ -101,7 +100,6 @@ def starlette(**streams: Any) -> Starlette:
     purgatory = Purgatory("attacked", max_pending=PLACES)
     policy = Policy(max_wait=150.0, **streams)
     polling = LongPolling(purgatory, topics, policy=policy)
-    lingering = LongPolling(purgatory, topics, policy=Policy(max_wait=150.0, linger=0.05))
 
     async def publish(request: Request) -> Response:
         topics.bump(request.path_params["topic"])
@@ -114,7 +112,7 @@ def starlette(**streams: Any) -> Starlette:
         def publish() -> None:
             for _ in range(int(request.query_params["times"])):
                 topics.bump(topic)
-                lingering.notify_threadsafe(topic)
+                polling.notify_threadsafe(topic)
 
         before = time.thread_time()
         await asyncio.to_thread(publish)
@@ -140,13 +138,12 @@ def starlette(**streams: Any) -> Starlette:
         routes=[
             polls("/polls", LongPollRoute(polling)),
             polls("/named", LongPollRoute(polling, client=client)),
-            polls("/linger", LongPollRoute(lingering)),
             polls("/slow", LongPollRoute(LongPolling(purgatory, BrownOut(1.0), policy=policy))),
             polls("/never", LongPollRoute(LongPolling(purgatory, BrownOut(None), policy=policy))),
             Route("/events/{topic:path}", Meter(EventRoute(polling))),
             Route("/waits/{topic}", wait),
             Route("/polls/{topic}", publish, methods=["POST"]),
-            Route("/linger/{topic}", flood, methods=["POST"]),
+            Route("/flood/{topic}", flood, methods=["POST"]),
             Route("/plain/{path:path}", plain, methods=["GET", "POST"]),
             Route("/parsed/{path:path}", Meter(parsed)),
             Route("/statistics", statistics),

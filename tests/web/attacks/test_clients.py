@@ -77,9 +77,9 @@ def test_polls_under_one_name_keep_one_place(server: str) -> None:
 def test_flood_of_notifications_costs_the_loop_little(figure: Figure) -> None:
     times = 200_000
     with Served(UVICORN, APP, quiet=False) as served:
-        poll = served.send("GET /linger/n", {"If-None-Match": '"0"'})
+        poll = served.send("GET /polls/n", {"If-None-Match": '"0"'})
         served.wait_for(pending=1)
-        spent = float(served.ask(f"POST /linger/n?times={times}").body)
+        spent = float(served.ask(f"POST /flood/n?times={times}").body)
         assert read(poll).status == 200
         figure(f"{times:,} notifications: {spent * 1000:.0f} ms of the loop")
         assert spent < 0.2

@@ -171,8 +171,8 @@ async def test_client_that_cannot_be_listened_to_counts_as_gone(path: str) -> No
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize(("path", "status"), [("search", 200), ("state", 413)])
-async def test_messages_without_end_are_not_all_read(path: str, status: int) -> None:
+@pytest.mark.parametrize("path", ["search", "state"])
+async def test_messages_without_end_are_not_all_read(path: str) -> None:
     calls = 0
 
     async def receive() -> Any:  # a stand-in for a server, which has a message at every call
@@ -183,7 +183,7 @@ async def test_messages_without_end_are_not_all_read(path: str, status: int) -> 
     async with Purgatory() as purgatory:
         client = ask(Inspector([purgatory]), path, receive)
         await client.ended()
-        assert client.status == status
+        assert client.status == 413
     assert calls < 100
 
 

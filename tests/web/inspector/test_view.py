@@ -210,7 +210,7 @@ async def test_failed_snapshot_is_answered_and_the_next_one_works(
         broken = False
         assert (await state(port))["state"] == "open"
     said = [record.getMessage() for record in caplog.records]
-    assert len([line for line in said if line.startswith("a source could not be read")]) == 1, said
+    assert len([line for line in said if line.startswith("the source Views cannot be read")]) == 1, said
 
 
 async def test_history_tells_what_is_new_and_when_nothing_was() -> None:

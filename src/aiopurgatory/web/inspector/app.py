@@ -43,13 +43,13 @@ from ...bus import Bus
 from ...clock import running_loop
 from ...purgatory import Purgatory
 from ...streams import EventLog
-from ..asgi import listen
+from ..connected import while_connected
 from ..policy import Policy
 from ..polling import LongPolling
 from ..route import LongPollRoute
 from .hosts import Hosts, is_cross_origin
 from .names import MAX_NAME, Names
-from .snapshot import Row, find
+from .snapshot import find
 from .view import View, Views
 
 if TYPE_CHECKING:
@@ -160,7 +160,17 @@ class Inspector:
         loop = running_loop()
         if self._line is None or self._line.loop is not loop:
             self._line = _Line(loop)
-        return await self._line.search(view, self._names, text, request)
+        line = self._line
+        if line.length >= MAX_SEARCHES:
+            raise HTTPException(503, f"{MAX_SEARCHES} searches are waiting or running", {"retry-after": "5"})
+        line.length += 1
+        try:
+            async with while_connected(request.receive), line.first:
+                found = await find(view.purgatory, self._names, text)
+        finally:
+            line.length -= 1
+        # Not by JSONResponse, which fails if a name is not valid UTF-8.
+        return Response(json.dumps(found, allow_nan=False), media_type="application/json")
 
     def _number(self, scope: Scope) -> int:
         """The number of the requested view."""
@@ -191,38 +201,14 @@ class _Line:
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.loop = loop
-        self._first = asyncio.Lock()
-        self._length = 0
-
-    async def search(self, view: View, names: Names, text: str, request: Request) -> Response:
-        if self._length >= MAX_SEARCHES:
-            raise HTTPException(503, f"{MAX_SEARCHES} searches are waiting or running", {"retry-after": "5"})
-        self._length += 1
-        search = asyncio.create_task(self._search(view, names, text))
-        try:
-            return _answer(search.result()) if await _ended_before_client_left(search, request) else _nobody_reads()
-        finally:
-            self._length -= 1
-
-    async def _search(self, view: View, names: Names, text: str) -> Row:
-        async with self._first:
-            return await find(view.purgatory, names, text)
+        self.first = asyncio.Lock()
+        self.length = 0
 
 
 def _refusal(named: list[str]) -> Response:
     host = repr(", ".join(named))[:MAX_NAME]
     text = f"The host {host} is not allowed here. To allow it, add it to the Inspector's allowed_hosts"
     return PlainTextResponse(text, 400)
-
-
-def _nobody_reads() -> Response:
-    """The answer to a client that has disconnected."""
-    return Response(status_code=499)
-
-
-def _answer(data: Row) -> Response:
-    # Not by JSONResponse, which fails if a name is not valid UTF-8.
-    return Response(json.dumps(data, allow_nan=False), media_type="application/json")
 
 
 @cache
@@ -248,14 +234,3 @@ def _page() -> tuple[str, str]:
         "trusted-types 'none'",
     ]
     return html, "; ".join(rules)
-
-
-async def _ended_before_client_left(search: asyncio.Task[Row], request: Request) -> bool:
-    """Wait for *search*. Cancel it at once if the client disconnects, which only receive() reports."""
-    listener = listen(request.receive, lambda has_left: has_left and search.cancel())
-    try:
-        await asyncio.wait([search])
-    finally:
-        listener.cancel()
-        search.cancel()  # if the handler itself was cancelled
-    return not search.cancelled()

@@ -7,11 +7,10 @@ operation alive.
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import asdict
+from heapq import nlargest
 from itertools import islice
 from math import inf
 from operator import itemgetter
@@ -162,19 +161,14 @@ class _Tables:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.order = itertools.count()
-        #: A heap. The second item counts down, so that no two keys are compared.
-        self.most_watched: list[tuple[int, int, Hashable]] = []
+        self.watched: list[tuple[int, Hashable]] = []
         #: By the time of the watch, and a number that tells operations of the same time apart.
         self.oldest: dict[tuple[float, int], Row] = {}
         #: The latest time among those, once there are ROWS of them.
         self.latest = inf
 
     def visit(self, key: Hashable, count: int, ops: list[Any]) -> None:
-        if len(self.most_watched) < ROWS:
-            heapq.heappush(self.most_watched, (count, -next(self.order), key))
-        elif count > self.most_watched[0][0]:
-            heapq.heapreplace(self.most_watched, (count, -next(self.order), key))
+        self.watched.append((count, key))
         for op in ops:
             since = watched_at(op)
             if since >= self.latest:
@@ -185,8 +179,8 @@ class _Tables:
                 self.latest = max(self.oldest)[0]
 
     def rows(self) -> Row:
-        top = sorted(self.most_watched, key=itemgetter(0, 1))[::-1]
+        top = nlargest(ROWS, self.watched, key=itemgetter(0))  # of equal ones, the first
         return {
-            "most_watched": [{"key": self.names.of(key), "watchers": count} for count, _, key in top],
+            "most_watched": [{"key": self.names.of(key), "watchers": count} for count, key in top],
             "oldest": [self.oldest[since] for since in sorted(self.oldest)],
         }
