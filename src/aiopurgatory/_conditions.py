@@ -7,8 +7,8 @@ from typing import Any, final
 
 from .arguments import described
 from .conditions import ConditionReads, is_awaitable
-from .core.core import Core, owner_of
-from .core.endings import report
+from .core.core import Core
+from .core.endings import put_back
 from .core.kit import watched_at
 from .core.operation import UNPARKED
 from .core.standing import StandingWait
@@ -76,13 +76,8 @@ class ConditionWait(StandingWait):
         self.cancel()
         reads.close()
         value = reads.undelivered
-        if self._put_back is None or value is None:
-            return
-        owner_of(self).undelivered()
-        try:
-            self._put_back(value)
-        except Exception as exc:
-            report(self, exc, "on_undelivered raised")
+        if self._put_back is not None and value is not None:
+            put_back(self, self._put_back, value)
 
     def _decide(self, value: Any) -> None:
         """The condition has returned the awaitable *value*. Raises: TypeError: earlier, it returned something else."""

@@ -130,8 +130,8 @@ def require_function(parameter: str, function: object) -> None:
 
 
 def require_items(parameter: str, value: object, item: str) -> None:
-    """Raises: TypeError: *value* is a single str or bytes, or not iterable."""
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+    """Raises: TypeError: *value* is a single str, bytes or bytearray, or not iterable."""
+    if isinstance(value, (str, bytes, bytearray)) or not hasattr(value, "__iter__"):
         got = described(value)
         raise TypeError(f"{parameter} must be an iterable of {item}s, got {got}; pass [{got}]")
 

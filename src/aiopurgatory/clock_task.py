@@ -89,7 +89,6 @@ class ClockTask:
 
     async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._stopped:
-            self._core.alarm.stay_awake()
             if self._work():
                 await asyncio.sleep(0)  # I8: let the loop run
             elif not self._stopped:

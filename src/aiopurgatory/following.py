@@ -14,7 +14,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar, final
 from .arguments import described
 from .core.awaiter import take
 from .core.entry_points import EntryPoints, core_of
-from .core.standing import StandingWait
+from .core.standing import StandingWait, leave
 from .errors import PurgatoryClosedError
 from .lifecycle import Closing
 from .waits import ReadPauses
@@ -136,7 +136,7 @@ class Following(Closing, Generic[R]):
 
     def _failure(self, op: StandingWait, exc: BaseException, reading: object, found: object) -> BaseException | None:
         """A read raised *exc*, or *found* no pair. Returns: the consumer's exception; None: the iteration goes on."""
-        if op.exit():
+        if leave(op):
             op.end(False)
             return None
         if not isinstance(exc, Exception):

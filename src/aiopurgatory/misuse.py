@@ -15,7 +15,7 @@ from .core.kit import keys_of
 from .core.loop import Loop
 from .core.observer import Finder
 from .core.operation import Operation
-from .core.watchers import Watchers, oldest
+from .core.watchers import Watchers, listed
 
 #: Misses that are all examined, while something waits; after them, one in EVERY is, on average.
 FIRST: Final = 1_000
@@ -121,7 +121,7 @@ class Misuse(Finder):
 
     def endless(self, key: Hashable, entry: object) -> None:
         """Warn, once, that checks without effect lead to each other."""
-        ops = oldest(entry, 1)
+        ops = listed(entry, 1)
         if self._warned_of_checks or not ops:
             return
         self._warned_of_checks = True
@@ -175,7 +175,7 @@ class Misuse(Finder):
         """Does an operation wait for the items of *key*, because watch() took the tuple for an iterable of keys?"""
         if len(key) < 2:
             return False
-        first = oldest(self._watchers.by_key.get(key[0]), 1)
+        first = listed(self._watchers.by_key.get(key[0]), 1)
         return bool(first) and keys_of(first[0]) == key
 
     def _warn_of(self, shape: Any, text: str) -> None:

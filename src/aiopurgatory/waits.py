@@ -10,8 +10,9 @@ from typing import Any, Final, TypeVar, final
 
 from .arguments import described, require, require_seconds
 from .core.awaiter import take
+from .core.checks import NO_CHECK
 from .core.core import owner_of
-from .core.standing import StandingWait
+from .core.standing import StandingWait, call, enter, interrupt, leave
 from .core.timeouts import Timeout
 
 R = TypeVar("R")
@@ -114,7 +115,7 @@ async def read_until(
                     if pauses is not None:
                         pauses.clear()
                 except BaseException as exc:
-                    if not op.exit():
+                    if not leave(op):
                         if not isinstance(exc, Exception):
                             op.give_up()
                             raise
@@ -139,7 +140,7 @@ async def read_until(
                         async with pauses.timeout(pauses.seconds):
                             await woken
                     except TimeoutError:
-                        op.call_for_read()
+                        call(op, NO_CHECK)
     finally:
         del op  # the exception keeps this frame
 
@@ -150,15 +151,15 @@ def _note_context(_: object) -> None:
 
 async def until_ended(op: StandingWait, awaitable: Awaitable[R]) -> R | None:
     """Await *awaitable*, and cancel that when *op* ends. Returns: its result, or None if *op* ended first."""
-    op.enter()
+    enter(op)
     if op.done():
-        op.get_loop().call_soon(op.interrupt)
+        op.get_loop().call_soon(interrupt, op)
     try:
         return await awaitable
     except asyncio.CancelledError:
-        if not op.exit():
+        if not leave(op):
             raise
         return None
     finally:
-        op.exit()
+        leave(op)
         del op  # the exception keeps this frame, too

@@ -459,7 +459,7 @@ async def test_wrong_results_of_read_name_it(purgatory: Purgatory) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        ({"keys": "key"}, TypeError, "keys must be an iterable of keys, got the single str 'key'"),
+        ({"keys": "key"}, TypeError, "keys must be an iterable of keys, got 'key'; pass"),
         ({"keys": []}, ValueError, "keys must name at least one key"),
         ({"keys": [[]]}, TypeError, "each of keys must be hashable"),
         ({"read": 7}, TypeError, "read must be a function, got 7"),

@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from decimal import Decimal
 
 import pytest
 
@@ -262,9 +263,13 @@ async def test_delay_must_be_a_number(delay: object) -> None:
     purgatory = Purgatory()
     with pytest.raises(TypeError, match="must be a number of seconds or None"):
         purgatory.timeout_at(delay)  # type: ignore[arg-type]
-    if delay is not True:
-        with pytest.raises(TypeError, match="must be a number of seconds or None"):
-            purgatory.timeout(delay)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="must be a number of seconds or None"):
+        purgatory.timeout(delay)  # type: ignore[arg-type]
+
+
+async def test_deadline_may_be_any_number() -> None:
+    async with Purgatory() as purgatory:
+        assert purgatory.timeout_at(Decimal("105.5")).when() == 105.5
 
 
 async def test_nan_is_refused() -> None:

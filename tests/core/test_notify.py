@@ -13,6 +13,16 @@ from aiopurgatory.testing import ManualClock, check_invariants
 from .parts import Boom, LeapingClock, Op, taken, turns
 
 
+async def test_notify_that_closes_the_purgatory_is_counted(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
+        ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
+        ops[0].hooks["try_complete"] = lambda _: purgatory.close()
+        purgatory.notify("key")
+        await turns(5)
+        statistics = purgatory.statistics()
+        assert (statistics.checks, statistics.checks_without_effect, statistics.failed) == (1, 0, 3)
+
+
 async def test_notify_marked_many_times_checks_once_later(purgatory: Purgatory) -> None:
     ops = [purgatory.watch(Op(), ["a", "b"]) for _ in range(3)]
     ops[1].ready = True

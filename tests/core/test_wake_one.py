@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -25,6 +26,16 @@ async def test_limit_ends_as_many_oldest_first(purgatory: Purgatory, limit: int)
     assert ended(ops) == list(range(min(limit, 5)))
     assert [op.tries for op in ops] == [3] * min(limit, 5) + [2] * max(5 - limit, 0)
     assert purgatory.num_delayed == max(5 - limit, 0)
+
+
+async def test_limit_copies_no_more_than_the_oldest(purgatory: Purgatory) -> None:
+    watch_ready(purgatory, 10_000)
+    tracemalloc.start()
+    try:
+        assert purgatory.check_and_complete("key", limit=1) == 1
+        assert tracemalloc.get_traced_memory()[1] < 20_000  # bytes; a list of all has 80,000
+    finally:
+        tracemalloc.stop()
 
 
 async def test_limit_does_not_count_those_that_decline(purgatory: Purgatory) -> None:

@@ -13,7 +13,7 @@ def test_entries_are_listed_and_counted() -> None:
         watchers.enter(op, (key,))
     expected: dict[str, list[Op]] = {"key": ops[:3], "lone": ops[3:], "none": []}
     for key, under in expected.items():
-        assert (watchers.waiting(key), watchers.oldest(key, 2), watchers.count(key)) == (under, under[:2], len(under))
+        assert (watchers.waiting(key), watchers.waiting(key, 2), watchers.count(key)) == (under, under[:2], len(under))
     for key in ("key", "none"):
         watchers.drop(ops[3], key)  # it is at neither
     assert watchers.entries == 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -243,35 +242,6 @@ async def test_lines_of_a_header_are_one_list_unless_too_long(
     tags = [(b"if-none-match", b'"7"'), *[(b"if-none-match", b'"0"')] * lines]
     exchange = await asked(route, *tags, *[(b"prefer", b"wait=0")] * (lines if told else 1_100))
     assert (exchange.status, b"preference-applied" in exchange.headers) == (status, told)
-
-
-@pytest.mark.parametrize(
-    ("headers", "query"),
-    [
-        ([(b"prefer", b"")], b""),
-        ([(b"prefer", b'",')], b""),
-        ([(b"if-none-match", b'"0"')], b""),
-        ([], b"wait=&"),
-        ([], b"a&b=%41;+&"),
-        ([], b"&wait=1"),
-    ],
-)
-async def test_request_takes_time_linear_in_its_length(
-    route: LongPollRoute, headers: list[tuple[bytes, bytes]], query: bytes
-) -> None:
-    """16 times the length takes about 16 times as long; were the lines joined one by one, about 256 times."""
-
-    async def quickest(length: int) -> float:
-        times: list[float] = []
-        for _ in range(3):
-            many = [(b"prefer", b"wait=0"), *headers * length]
-            exchange = Exchange(route, *many, query_string=b"wait=0&" + query * length)
-            start = time.process_time()
-            await exchange.run()
-            times.append(time.process_time() - start)
-        return min(times)
-
-    assert await quickest(64_000) < 64 * await quickest(4_000)
 
 
 # the client leaves

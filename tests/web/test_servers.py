@@ -76,13 +76,6 @@ def test_poll_without_news_ends_in_time(served: Served) -> None:
 
 
 @each(SERVERS)
-def test_poll_too_far_behind_is_gone(served: Served) -> None:
-    for _ in range(2):  # an error is not kept
-        answer = served.ask("GET /polls/silence", {"If-None-Match": '"-101"'})
-        assert (answer.status, answer.body) == (410, b"version -101 is gone")
-
-
-@each(SERVERS)
 def test_poll_by_httpx_follows_the_etag(served: Served) -> None:
     host, port = served.address
     with httpx.Client(base_url=f"http://{host}:{port}", headers={"Prefer": "wait=0"}) as client:
@@ -159,24 +152,6 @@ def test_client_leaves_another_handler_and_that_comes_to_its_end(served: Served)
     served.wait_for(pending=0)
     served.ask("POST /credit", body="x")
     served.wait_for(credited=before + 5)
-
-
-@each(ON_STARLETTE)
-def test_poll_by_head_has_the_headers_alone(served: Served) -> None:
-    answer = served.ask("HEAD /polls/headed")
-    assert (answer.status, answer.body, answer.headers["etag"]) == (200, b"", '"0"')
-
-
-@each(ON_STARLETTE)
-def test_client_polls_anew_and_its_older_poll_ends(served: Served) -> None:
-    line, headers = "GET /polls/anew?client=ann", {"If-None-Match": '"0"'}
-    older = served.send(line, headers)
-    served.wait_for(pending=1)
-    newer = served.send(line, headers)
-    assert read(older).status == 409
-    served.wait_for(pending=1)
-    served.ask("POST /polls/anew", body="x")
-    assert read(newer).status == 200
 
 
 @each([case for case in SERVERS if case[1] == "app_fastapi:app"])

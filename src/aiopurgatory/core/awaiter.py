@@ -11,7 +11,7 @@ from mypy_extensions import mypyc_attr
 from ..arguments import described, require_error
 from .endings import cancel, check_thread, complete, fail, handle_undelivered
 from .faults import Failure
-from .operation import CANCELLED, COMPLETED, PENDING, Awaiters, Operation
+from .operation import CANCELLED, COMPLETED, PENDING, Awaiters, Operation, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,29 +31,18 @@ class Awaiter(Awaiters):
     end and its count.
     """
 
-    __slots__ = (
-        "_asyncio_future_blocking",
-        "_callback",
-        "_context",
-        "_head",
-        "_is_task",
-        "_last",
-        "_left",
-        "_next",
-        "_op",
-        "_waiting",
-    )
+    __slots__ = ("_asyncio_future_blocking", "_callback", "_head", "_is_task", "_last", "_next", "_op")
 
     def __init__(self, op: Operation, is_task: bool) -> None:
+        self.waiting = 0
+        self.has_left = False
+        self.context = None
         self._op = op
         self._is_task = is_task
         self._asyncio_future_blocking = is_task
-        self._left = False  # of a head: a task of the chain has left
         self._callback: Callable[[Any], object] | None = None
-        self._context: Context | None = None
         self._next: Awaiter | None = None
         self._last: Awaiter | None = None  # of a head with others behind it: the last of them
-        self._waiting = 0  # of a head: members of the chain that have neither taken the result nor left
         head = cast("Awaiter | None", op._op_result)
         self._head: Awaiter | None = head  # None: itself
         if head is None:
@@ -62,7 +51,7 @@ class Awaiter(Awaiters):
         else:
             last = head._last or head
             last._next = head._last = self
-        head._waiting += 1
+        head.waiting += 1
 
     def __repr__(self) -> str:
         return f"<Awaiter of {described(self._op)}>"
@@ -81,7 +70,7 @@ class Awaiter(Awaiters):
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
         self._callback = callback
-        self._context = context
+        self.context = context
 
     def block(self) -> bool:
         """Prepare to be awaited once more. Returns: False if the operation is ready."""
@@ -109,15 +98,6 @@ class Awaiter(Awaiters):
             awaiter._wake()
             awaiter = after
 
-    def is_empty(self) -> bool:
-        return self._waiting == 0
-
-    def context(self) -> Context | None:
-        return self._context
-
-    def all_left(self) -> bool:
-        return self._left and self._waiting == 0
-
     def _wake(self) -> None:
         callback, owner = self._callback, self._op._op_owner
         if callback is None or owner is None:
@@ -125,17 +105,17 @@ class Awaiter(Awaiters):
         self._callback = None
         # A task checks the future it is woken with for an exception, which is quickest with a real one. One finished
         # future serves all tasks: they take their result from the operation.
-        owner.loop.call_soon(callback, owner.loop.done if self._is_task else self._op, self._context)
+        owner.loop.call_soon(callback, owner.loop.done if self._is_task else self._op, self.context)
 
     # leaving
 
     def leave(self) -> None:
         """The task was cancelled after the operation had ended, or its coroutine was discarded."""
-        self._callback = self._context = None
+        self._callback = self.context = None
         head = self._head or self
-        head._left = True
-        head._waiting -= 1
-        if head._waiting == 0 and self._op._op_ready:
+        head.has_left = True
+        head.waiting -= 1
+        if head.waiting == 0 and self._op._op_ready:
             handle_undelivered(self._op)
 
     def remove(self, callback: Callable[[Any], object]) -> int:
@@ -154,7 +134,7 @@ class Awaiter(Awaiters):
                 kept = awaiter
             awaiter = after
         self._last = None if kept is self else kept
-        self._waiting -= found
+        self.waiting -= found
         return found
 
 
@@ -162,8 +142,7 @@ def begin_wait(op: Operation) -> Awaiter | None:
     """Return the object to yield until *op* is ready; None if it is. Raises: RuntimeError: it never will be."""
     if op._op_ready:
         return None
-    if op._op_owner is None:
-        raise RuntimeError(never_watched(op))
+    require_owner(op)
     return Awaiter(op, True)
 
 
@@ -270,9 +249,7 @@ class AwaitableOperation(Operation):
         Args: context: the contextvars context to call it in. None (default): a copy of the current one.
         Raises: RuntimeError: it was never watched.
         """
-        owner = self._op_owner
-        if owner is None:
-            raise RuntimeError(never_watched(self))
+        owner = require_owner(self)
         if context is None:
             context = copy_context()
         if self._op_ready:
@@ -288,10 +265,7 @@ class AwaitableOperation(Operation):
 
     def get_loop(self) -> Any:
         """Return the event loop of the purgatory that watched it. Raises: RuntimeError: it was never watched."""
-        owner = self._op_owner
-        if owner is None:
-            raise RuntimeError(never_watched(self))
-        return owner.loop.running
+        return require_owner(self).loop.running
 
     def _make_cancelled_error(self) -> CancelledError:
         """For asyncio.gather()."""
@@ -307,8 +281,11 @@ class AwaitableOperation(Operation):
             raise InvalidStateError(f"{described(self)} has no result yet")
 
 
-def never_watched(op: Operation) -> str:
-    return f"{described(op)} was never watched and would never end; pass it to Purgatory.watch() first"
+def require_owner(op: Operation) -> Owner:
+    """Return the core that *op* waits in. Raises: RuntimeError: there is none."""
+    if op._op_owner is None:
+        raise RuntimeError(f"{described(op)} was never watched and would never end; pass it to Purgatory.watch() first")
+    return op._op_owner
 
 
 def cancelled_error(op: Operation) -> CancelledError:

@@ -11,11 +11,11 @@ from typing import Any, Final, cast, final
 
 from mypy_extensions import u8
 
-from ..arguments import described, require_error
+from ..arguments import described
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..statistics import Statistics
 from .deadlines import AWAKE, ClockAlarm, Deadlines, TimedBlock
-from .endings import attempt, call_each_then_raise, publish_cancelled, publish_completed, publish_failure, unlink
+from .endings import attempt, call_each_then_raise, publish_failure, unlink
 from .loop import Loop
 from .nanoseconds import timeout_seconds
 from .observer import Finder, Observer, Observers
@@ -58,30 +58,6 @@ class Core(Owner):
         finder: finds mistakes; None: finds none.
     """
 
-    __slots__ = (
-        "_max_pending",
-        "_unawaited",
-        "alarm",
-        "cancelled",
-        "checks",
-        "completed",
-        "deadlines",
-        "expired",
-        "failed",
-        "finder",
-        "longest_turn",
-        "missed",
-        "observers",
-        "purging",
-        "reads",
-        "reads_in_vain",
-        "refused",
-        "state",
-        "turn_budget",
-        "undelivered_results",
-        "watchers",
-    )
-
     def __init__(
         self,
         name: str,
@@ -114,9 +90,8 @@ class Core(Owner):
         self.failed = 0
         #: Completed by the last try, though none of their keys had been checked.
         self.missed = 0
-        #: PurgatoryFullError raised; results that no awaiter took.
+        #: PurgatoryFullError raised.
         self.refused = 0
-        self.undelivered_results = 0
         #: Reads of awaited conditions that a check called for; and how many of them found nothing.
         self.reads = 0
         self.reads_in_vain = 0
@@ -132,7 +107,7 @@ class Core(Owner):
     def close(self) -> None:
         """Refuse everything from now on, and end every pending operation (I13)."""
         self.state = CLOSED
-        self.loop.leave()
+        self.loop.is_left = True
         pending = self.watchers.all_pending()
         for op in pending:  # atomic: no await. Unlink all before publishing one
             unlink(op, FAILED)
@@ -150,11 +125,12 @@ class Core(Owner):
     def leave_to_parent(self) -> None:
         """Called in the child of a fork: the loop and all pending operations belong to the parent (I15)."""
         self.state = FORKED
-        self.loop.leave()
+        self.loop.is_left = True
 
     def work(self) -> bool:
         """Expire, check and purge in one loop iteration, within the budget. Returns: whether work is left."""
         turn_time = self.loop.turn_time
+        self.alarm.until = AWAKE  # the timer is polled before the clock sleeps again
         self.loop.note_thread()
         begin = turn_time()
         share = self.turn_budget / (1 + self.checks.has_work() + self.purging.has_work())
@@ -224,7 +200,7 @@ class Core(Owner):
         op._op_timeout = seconds
         op._op_due = NOT_DUE
         if op._op_watched_at != UNPARKED:
-            self.deadlines.disarm(op)
+            self.deadlines.timer.cancel(op)
             self.deadlines.arm(op, self.loop.time())
         return True
 
@@ -256,20 +232,8 @@ class Core(Owner):
         """The pending operations under *key*, oldest first."""
         return [op for op in self.watchers.waiting(key) if op._op_state == PENDING]
 
-    def complete_for_key(self, key: Hashable) -> list[Operation]:
-        """Complete every operation waiting under *key*. Returns: those operations, in the order of watch()."""
-        return self._end_for_key(key, COMPLETED, lambda op: publish_completed(op, COMPLETED))
-
-    def cancel_for_key(self, key: Hashable) -> list[Operation]:
-        """Cancel every operation waiting under *key*. Returns: those operations, in the order of watch()."""
-        return self._end_for_key(key, CANCELLED, lambda op: publish_cancelled(op, None))
-
-    def fail_for_key(self, key: Hashable, exc: Exception) -> list[Operation]:
-        """Fail every operation waiting under *key*. Returns: those operations, in the order of watch()."""
-        require_error(exc)
-        return self._end_for_key(key, FAILED, lambda op: publish_failure(op, exc))
-
-    def _end_for_key(self, key: Hashable, outcome: u8, publish_it: Callable[[Operation], object]) -> list[Operation]:
+    def end_for_key(self, key: Hashable, outcome: u8, publish_it: Callable[[Operation], object]) -> list[Operation]:
+        """End every operation waiting under *key*. Returns: those operations, in the order of watch()."""
         self.loop.check_thread()
         ops = self.waiting(key)
         for op in ops:  # atomic: no await. Unlink all first: a hook that calls this again finds none
@@ -285,7 +249,7 @@ class Core(Owner):
 
     def detach(self, op: Operation) -> None:
         # atomic: no await
-        self.deadlines.disarm(op)
+        self.deadlines.timer.cancel(op)
         raised = self.watchers.leave(op)
         if raised is not None:  # the operation ends even so; a sweep finds the entry by its stored key
             self.purging.schedule()
@@ -305,7 +269,7 @@ class Core(Owner):
             self.cancelled += 1
         else:
             self.failed += 1
-            if head is None or head.is_empty():
+            if head is None or head.waiting == 0:
                 self.left(op)
         if self.observers.observers:
             self.observers.ended(op, outcome, head)
@@ -313,9 +277,6 @@ class Core(Owner):
     def left(self, op: Operation) -> None:
         if not op._op_retrieved:
             self._unawaited.add(op, self.state == OPEN)
-
-    def undelivered(self) -> None:
-        self.undelivered_results += 1
 
     def is_unchecked(self, op: Operation) -> bool:
         """Return True if the time of *op* is up and no check of its keys is on its way."""
@@ -342,7 +303,7 @@ class Core(Owner):
             failed=self.failed,
             missed_triggers=self.missed,
             refused=self.refused,
-            undelivered=self.undelivered_results,
+            undelivered=self.undelivered,
             checks=checks.checks,
             checks_without_effect=checks.without_effect,
             reads=self.reads,

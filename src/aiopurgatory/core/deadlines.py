@@ -36,8 +36,6 @@ class ClockAlarm:
     At most one call of the clock is armed (I3). The sleep follows from the timer alone (I4).
     """
 
-    __slots__ = ("_armed_for", "_call_at", "_handle", "_ring", "_wake", "until", "wakeups")
-
     def __init__(self) -> None:
         #: Nanoseconds: the sleeping clock wakes by then. Or AWAKE, or NEVER.
         self.until = AWAKE
@@ -47,22 +45,19 @@ class ClockAlarm:
         self._armed_for = NEVER
         self._call_at: Any = None
         self._ring: Callable[[], object] = int
-        self._wake: Callable[[], object] = int
+        #: Makes the clock work on the next loop iteration.
+        self.wake: Callable[[], object] = int
 
     def connect(self, call_at: Any, ring: Callable[[], object], wake: Callable[[], object]) -> None:
         """Args: call_at: Clock.call_at(). ring: called when the armed time comes. wake: ends the clock's sleep."""
         self.until = AWAKE
         self._call_at = call_at
         self._ring = ring
-        self._wake = wake
+        self.wake = wake
 
     @property
     def is_armed(self) -> bool:
         return self._handle is not None
-
-    def stay_awake(self) -> None:
-        """The clock is working: it will poll the timer before it sleeps again."""
-        self.until = AWAKE
 
     def sleep_until(self, due: int) -> None:
         """Arm a call for *due*; NEVER arms none."""
@@ -84,10 +79,6 @@ class ClockAlarm:
         self.wakeups += 1
         self.until = AWAKE
 
-    def wake(self) -> None:
-        """Make the clock work on the next loop iteration."""
-        self._wake()
-
     def disconnect(self) -> None:
         """Cancel the armed call and drop all references: nothing is armed or woken after this."""
         if self._handle is not None:
@@ -95,7 +86,7 @@ class ClockAlarm:
             self._handle = None
         self.until = AWAKE
         self._call_at = None
-        self._ring = self._wake = int
+        self._ring = self.wake = int
 
     def verify(self, due: int | None) -> None:
         """Check that the sleeping clock wakes in time for *due*. Raises: AssertionError: I3, or I4, does not hold."""
@@ -121,18 +112,6 @@ class TimedBlock(Entry):
 class Deadlines:
     """Args: tick_ns: the timer's tick in nanoseconds."""
 
-    __slots__ = (
-        "_again",
-        "_alarm",
-        "_expected",
-        "_loop",
-        "_readings",
-        "_watchers",
-        "blocks",
-        "is_expiring_all",
-        "timer",
-    )
-
     def __init__(self, tick_ns: int, wheel_size: int, loop: Loop, alarm: ClockAlarm, watchers: Watchers) -> None:
         self._loop: Final = loop
         self._alarm: Final = alarm
@@ -154,35 +133,28 @@ class Deadlines:
     def arm(self, op: Operation, now: float) -> None:
         """Start the timeout of the parked *op*, at *now* seconds."""
         seconds = op._op_timeout
-        if seconds == inf:
-            return
-        timer = self.timer
-        timer.catch_up(floor_ns(now))
-        set_deadline(op, ceil_ns(now) + ceil_ns(seconds))
-        if not timer.add(op):
-            # A timeout of 0 is due at once, but must not expire inside this call: make it due at the next tick.
-            set_deadline(op, timer.now + 1)
-            timer.add(op)
-        if timer.soonest() < self._alarm.until:
-            self.sleep()
+        if seconds != inf:
+            set_deadline(op, ceil_ns(now) + ceil_ns(seconds))
+            self._add(op, now)
 
     def arm_block(self, block: TimedBlock, now: float) -> None:
-        """Start the timeout of *block*. Its deadline is later than *now* seconds."""
-        timer = self.timer
-        timer.catch_up(floor_ns(now))
-        if not timer.add(block):
-            set_deadline(block, timer.now + 1)
-            timer.add(block)
+        """Start the timeout of *block*, whose deadline is set, at *now* seconds."""
+        self._add(block, now)
         self.blocks += 1
-        if timer.soonest() < self._alarm.until:
-            self.sleep()
-
-    def disarm(self, op: Operation) -> None:
-        self.timer.cancel(op)
 
     def disarm_block(self, block: TimedBlock) -> None:
         if self.timer.cancel(block):
             self.blocks -= 1
+
+    def _add(self, entry: Entry, now: float) -> None:
+        timer = self.timer
+        timer.catch_up(floor_ns(now))
+        if not timer.add(entry):
+            # A timeout of 0 is due at once, but must not expire inside this call: make it due at the next tick.
+            set_deadline(entry, timer.now + 1)
+            timer.add(entry)
+        if timer.soonest() < self._alarm.until:
+            self.sleep()
 
     def take_blocks(self) -> list[TimedBlock]:
         """Take the blocks out of the timer: nothing else is there any more (I13)."""

@@ -9,22 +9,13 @@ from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from mypy_extensions import u8
 
 from .faults import COROUTINE, Failure, as_failure, require_plain
-from .operation import (
-    CANCELLED,
-    DUE,
-    EXPIRED,
-    FAILED,
-    OUTCOMES,
-    PENDING,
-    UNPARKED,
-    Awaiters,
-    Operation,
-)
+from .operation import CANCELLED, DUE, EXPIRED, FAILED, OUTCOMES, PENDING, UNPARKED, Awaiters, Operation
+from .outcome import Outcome
 
 
 def unlink(op: Operation, outcome: u8) -> None:
@@ -50,7 +41,7 @@ def publish(op: Operation, outcome: u8, result: object, raises: bool) -> None:
             owner.ended(op, outcome, head)
     finally:
         op._op_keys = ()
-    if head is not None and outcome != FAILED and head.all_left():
+    if head is not None and outcome != FAILED and head.has_left and head.waiting == 0:
         handle_undelivered(op)
 
 
@@ -63,12 +54,17 @@ def handle_undelivered(op: Operation) -> None:
         if owner is not None:
             owner.left(op)
     elif not op._op_raises:
-        if owner is not None:
-            owner.undelivered()
-        try:
-            require_plain(op.on_undelivered(op._op_result), op, "on_undelivered")
-        except (Exception, CancelledError) as exc:
-            report(op, exc, "on_undelivered raised")
+        put_back(op, op.on_undelivered, op._op_result)
+
+
+def put_back(op: Operation, on_undelivered: Callable[[Any], object], result: object) -> None:
+    """Release a *result* of *op* that nothing received."""
+    if op._op_owner is not None:
+        op._op_owner.undelivered += 1
+    try:
+        require_plain(on_undelivered(result), op, "on_undelivered")
+    except (Exception, CancelledError) as exc:
+        report(op, exc, "on_undelivered raised")
 
 
 def report(op: Operation, exc: BaseException, message: str) -> None:
@@ -101,10 +97,8 @@ def publish_failure(op: Operation, exc: BaseException) -> None:
 
 def tell_end(op: Operation) -> None:
     """Call on_end() of the ended *op*."""
-    outcome = OUTCOMES[op._op_state]
-    assert outcome is not None
     try:
-        require_plain(op.on_end(outcome), op, "on_end")
+        require_plain(op.on_end(cast(Outcome, OUTCOMES[op._op_state])), op, "on_end")
     except (Exception, CancelledError) as exc:
         report(op, exc, "on_end raised")
 
@@ -126,28 +120,23 @@ def publish_completed(op: Operation, outcome: u8) -> None:
         if not isinstance(exc, Exception):
             raise
         return
-    if outcome != EXPIRED:
-        publish(op, outcome, result, False)
-        if op._op_has_end_hook:
-            tell_end(op)
-        return
-    try:
-        require_plain(op.on_expiration(), op, "on_expiration")
-    except Exception as exc:
-        if isinstance(exc, TimeoutError):
-            # An expected answer, not a fault. Its traceback would keep the hook's frame alive, that the operation, and
-            # that this exception: one more cycle for the gc at every timeout.
-            exc.__traceback__ = None
-        publish(op, EXPIRED, Failure(as_failure(exc, "on_expiration")), True)
-        if op._op_has_end_hook:
-            tell_end(op)
-    except BaseException as exc:
-        publish_failure(op, exc)
-        raise
-    else:
-        publish(op, EXPIRED, result, False)
-        if op._op_has_end_hook:
-            tell_end(op)
+    raises = False
+    if outcome == EXPIRED:
+        try:
+            require_plain(op.on_expiration(), op, "on_expiration")
+        except Exception as exc:
+            if isinstance(exc, TimeoutError):
+                # An expected answer, not a fault. Its traceback would keep the hook's frame alive, that the operation,
+                # and that this exception: one more cycle for the gc at every timeout.
+                exc.__traceback__ = None
+            result = Failure(as_failure(exc, "on_expiration"))
+            raises = True
+        except BaseException as exc:
+            publish_failure(op, exc)
+            raise
+    publish(op, outcome, result, raises)
+    if op._op_has_end_hook:
+        tell_end(op)
 
 
 def fail(op: Operation, exc: BaseException) -> None:

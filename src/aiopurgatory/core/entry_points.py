@@ -7,14 +7,15 @@ from typing import Any, Final, Literal, SupportsFloat, SupportsIndex, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from ..arguments import Items, described, unhashable
+from ..arguments import Items, described, require_error, unhashable
 from ..statistics import Statistics
-from .checks import ALL
 from .core import OPEN, Core
+from .endings import publish_cancelled, publish_completed, publish_failure
 from .nanoseconds import timeout_seconds
-from .operation import NOT_GIVEN
+from .operation import CANCELLED, COMPLETED, FAILED, NOT_GIVEN
 from .outcome import AnyOperation
 from .timeouts import Timeout
+from .watchers import ALL
 
 OpT = TypeVar("OpT", bound=AnyOperation)
 
@@ -191,7 +192,7 @@ class EntryPoints:
         Returns: the operations, in the order in which they were watched.
         Raises: RuntimeError: called from another thread.
         """
-        return self._core.complete_for_key(key)
+        return self._core.end_for_key(key, COMPLETED, lambda op: publish_completed(op, COMPLETED))
 
     def cancel_for_key(self, key: Hashable) -> list[Any]:
         """Cancel every operation waiting under *key*, and remove each from all its keys at once.
@@ -199,7 +200,7 @@ class EntryPoints:
         Returns: the operations, in the order in which they were watched.
         Raises: RuntimeError: called from another thread.
         """
-        return self._core.cancel_for_key(key)
+        return self._core.end_for_key(key, CANCELLED, lambda op: publish_cancelled(op, None))
 
     def fail_for_key(self, key: Hashable, exc: Exception) -> list[Any]:
         """End every operation waiting under *key* as FAILED, for instance when leadership is lost.
@@ -212,7 +213,8 @@ class EntryPoints:
             TypeError: *exc* is not an instance of Exception, or is a StopIteration.
             RuntimeError: called from another thread.
         """
-        return self._core.fail_for_key(key, exc)
+        require_error(exc)
+        return self._core.end_for_key(key, FAILED, lambda op: publish_failure(op, exc))
 
     def reschedule(self, op: AnyOperation, timeout: SupportsFloat | None) -> bool:
         """Restart the timeout of *op*, from now.

@@ -15,31 +15,12 @@ from .nanoseconds import floor_ns
 class Loop:
     """Args: name: the purgatory's name, for messages."""
 
-    __slots__ = (
-        "_by_ident",
-        "_call_exception_handler",
-        "_call_soon",
-        "_current_loop",
-        "_get_ident",
-        "_ident",
-        "_is_running",
-        "_notes_thread",
-        "current_task",
-        "debug",
-        "done",
-        "is_left",
-        "name",
-        "running",
-        "time",
-        "turn_time",
-    )
-
     def __init__(self, name: str) -> None:
         self.name = name
         #: The loop itself; None before the first start.
         self.running: Any = None
         self.debug = False
-        #: See leave().
+        #: The purgatory was closed, or this is a forked child: the loop concerns it no more.
         self.is_left = False
         #: A finished Future of the loop.
         self.done: Any = None
@@ -94,10 +75,6 @@ class Loop:
         self._notes_thread = by_ident and hasattr(running, "_thread_id")
         self.current_task = current_task
 
-    def leave(self) -> None:
-        """Note that the purgatory was closed, or that this is a forked child: the loop concerns it no more."""
-        self.is_left = True
-
     def now(self) -> int:
         """The time in nanoseconds."""
         return floor_ns(self.time())
@@ -124,17 +101,10 @@ class Loop:
 
     def is_foreign_thread(self) -> bool:
         """Does the loop run in another thread than the caller's?"""
-        if self._notes_thread:
-            thread: int | None = self.running._thread_id
-            return thread is not None and thread != self._get_ident()
-        if self._by_ident and self._get_ident() == self._ident:
-            return False
-        return self._is_running() and not self.is_here()
+        return not self.is_here() and self._is_running()
 
     def check_thread(self) -> None:
         """Refuse a call from another thread: the loop might not notice it until it next wakes, seconds later (I15)."""
-        if not self._by_ident and self._current_loop() is self.running:
-            return
         if self.is_foreign_thread():
             raise RuntimeError(self.wrong_thread())
 

@@ -68,19 +68,27 @@ def timeout_seconds(timeout: Any) -> float:
 
     Raises: TypeError: not a number; ValueError: NaN.
     """
-    if isinstance(timeout, float):
-        value = timeout
-    elif timeout is None:
+    if isinstance(timeout, float) and 0.0 <= timeout < RANGE:
+        return timeout
+    return max(seconds_or_inf("timeout", timeout), 0.0)
+
+
+def seconds_or_inf(parameter: str, value: Any) -> float:
+    """Return *value* as float seconds, which may be negative: inf for None, and for more than the timer's range.
+
+    Raises: TypeError: not a number; ValueError: NaN.
+    """
+    if isinstance(value, float):
+        seconds = value
+    elif value is None:
         return inf
-    elif isinstance(timeout, (str, bytes, bytearray)) or not hasattr(timeout, "__float__"):
-        raise TypeError(f"timeout must be a number of seconds or None, got {described(timeout)}")
+    elif isinstance(value, (bool, str, bytes, bytearray)) or not hasattr(value, "__float__"):
+        raise TypeError(f"{parameter} must be a number of seconds or None, got {described(value)}")
     else:
         try:
-            value = float(timeout)
+            seconds = float(value)
         except OverflowError:
-            value = inf if timeout > 0 else -inf
-    if value >= 0.0:
-        return value if value < RANGE else inf
-    if value < 0.0:
-        return 0.0  # a remaining time that has run out
-    raise ValueError(f"timeout must be a number of seconds or None, got {timeout!r}")
+            seconds = inf if value > 0 else -inf
+    if seconds != seconds:
+        raise ValueError(f"{parameter} must be a number of seconds or None, got {value!r}")
+    return seconds if seconds < RANGE else inf

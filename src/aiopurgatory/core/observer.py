@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Hashable, Iterable
 from sys import maxsize
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 from weakref import ref
 
 from mypy_extensions import mypyc_attr
@@ -87,15 +87,11 @@ def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     given: Any = observers  # not typed: compiled code would refuse an item by itself, without naming the parameter
     if not isinstance(given, Iterable):
         raise TypeError(f"observers must be an iterable of Observer instances, got {described(given)}")
-    each: dict[int, Any] = {}
-    one: Any  # so that compiled code does not check it here
-    for one in given:
-        each[id(one)] = one
-    found = tuple(each.values())
-    for observer in found:
+    each: dict[int, Any] = {id(one): one for one in given}
+    for observer in each.values():
         if not isinstance(observer, Observer):
             raise TypeError(f"observers must be instances of Observer, got {described(observer)}")
-    return found
+    return tuple(each.values())
 
 
 @final
@@ -105,31 +101,27 @@ class Observers:
     It refers to the purgatory while that is open. After that only weakly: a closed one is freed without the gc.
     """
 
-    __slots__ = ("_closed", "_head", "_loop", "_purgatory", "observers")
-
     def __init__(self, loop: Loop, observers: tuple[Observer, ...]) -> None:
         self._loop: Final = loop
-        self._purgatory: Any = None
+        #: Returns the purgatory; also while a hook that has closed it returns.
+        self._purgatory: Callable[[], Any] = no_purgatory
         #: The first awaiter of the operation whose end the observers hear of now.
         self._head: Awaiters | None = None
-        self._closed: Callable[[], Any] = no_purgatory
         self.observers: Final = observers
 
     def opened(self, purgatory: Any) -> None:
-        self._purgatory = purgatory
+        self._purgatory = lambda: purgatory
         self.tell(None, lambda observer: observer.opened(purgatory))
 
     def closed(self, purgatory: Any) -> None:
-        self._purgatory = None
-        self._closed = ref(purgatory)
+        self._purgatory = ref(purgatory)
         self.tell(None, lambda observer: observer.closed(purgatory))
 
     def ended(self, op: Operation, state: int, head: Awaiters | None) -> None:
         """Tell that *op* has ended. *head*: its first awaiter."""
         before, self._head = self._head, head  # an observer may end another operation
-        purgatory = self._owner()
-        outcome = OUTCOMES[state]
-        assert outcome is not None  # it has ended
+        purgatory = self._purgatory()
+        outcome = cast(Outcome, OUTCOMES[state])
         now = self._loop.time()
         late: float | None = lateness(op, now) if state == EXPIRED else None
         try:
@@ -143,11 +135,11 @@ class Observers:
 
     def context(self) -> Any:
         """During ended(): the contextvars context of the first awaiter of the operation; None if there was none."""
-        return None if self._head is None else self._head.context()
+        return None if self._head is None else self._head.context
 
     def missed(self, op: Operation) -> None:
         """Tell that *op* missed its trigger."""
-        purgatory = self._owner()
+        purgatory = self._purgatory()
         self.tell(op, lambda observer: observer.missed(purgatory, op))
 
     def tell_opened(self, what: object, more: tuple[Observer, ...] = ()) -> None:
@@ -168,12 +160,7 @@ class Observers:
 
     def _and(self, more: tuple[Observer, ...]) -> Observers:
         """These observers, and *more*: each once."""
-        each = {id(observer): observer for observer in (*self.observers, *more)}
-        return Observers(self._loop, tuple(each.values()))
-
-    def _owner(self) -> Any:
-        """The purgatory; also while a hook that has closed it returns."""
-        return self._closed() if self._purgatory is None else self._purgatory
+        return Observers(self._loop, checked_observers((*self.observers, *more)))
 
     def _report(self, op: object, exc: BaseException) -> None:
         self._loop.report(op, exc, "observer raised")

@@ -27,13 +27,7 @@ COMPLETED: Final = 1
 EXPIRED: Final = 2
 CANCELLED: Final = 3
 FAILED: Final = 4
-OUTCOMES: Final[tuple[Outcome | None, ...]] = (
-    None,
-    Outcome.COMPLETED,
-    Outcome.EXPIRED,
-    Outcome.CANCELLED,
-    Outcome.FAILED,
-)
+OUTCOMES: Final[tuple[Outcome | None, ...]] = (None, *Outcome)
 # Whether the time of an operation is up. LAST_READ: it is, and its end waits for a last read. MISSED: it was, and the
 # operation has completed, but no check had come.
 NOT_DUE: Final = 0
@@ -50,21 +44,17 @@ NOT_GIVEN: Final = "own"
 class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc 2.4); mypy refuses a missing method
     """The tasks and callbacks waiting for one operation, as the operation sees them."""
 
+    __slots__ = ("context", "has_left", "waiting")
+
+    #: How many have neither taken the result nor left; and whether a task has left.
+    waiting: int
+    has_left: bool
+    #: The contextvars context of the first that came; None if it left early.
+    context: Any
+
     @abstractmethod
     def wake_all(self) -> None:
         """Resume the tasks and call the callbacks: the operation has ended."""
-
-    @abstractmethod
-    def is_empty(self) -> bool:
-        """Return True if none of them waits any more."""
-
-    @abstractmethod
-    def context(self) -> Any:
-        """Return the contextvars context of the first that came; None if it left early."""
-
-    @abstractmethod
-    def all_left(self) -> bool:
-        """Return True if it is empty because tasks left, so that nothing takes the result."""
 
 
 class Owner:
@@ -72,6 +62,8 @@ class Owner:
 
     def __init__(self, loop: Loop) -> None:
         self.loop: Final = loop
+        #: Results that no awaiter took.
+        self.undelivered = 0
 
     @abstractmethod
     def detach(self, op: Operation) -> None:
@@ -84,10 +76,6 @@ class Owner:
     @abstractmethod
     def left(self, op: Operation) -> None:
         """Note that every awaiter left before it received the failure of *op*."""
-
-    @abstractmethod
-    def undelivered(self) -> None:
-        """Count a result that no awaiter took."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

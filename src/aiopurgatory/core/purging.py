@@ -7,7 +7,7 @@ key could not be compared.
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from math import inf
 from typing import Final, final
 
@@ -23,20 +23,6 @@ from .watchers import Watchers
 class Purging:
     """Makes the watchers, and sweeps them. Args: interval: sweep when about this many have ended; 0: it is off."""
 
-    __slots__ = (
-        "_alarm",
-        "_key",
-        "_keys",
-        "_loop",
-        "_ops",
-        "estimated",
-        "interval",
-        "is_due",
-        "purged",
-        "purges",
-        "watchers",
-    )
-
     def __init__(self, interval: int, loop: Loop, alarm: ClockAlarm) -> None:
         self._loop: Final = loop
         self._alarm: Final = alarm
@@ -48,10 +34,8 @@ class Purging:
         #: Sweeps so far, and entries that they dropped.
         self.purges = 0
         self.purged = 0
-        # The position of the sweep: keys to come, the current key, and the operations left under it.
-        self._keys: list[Hashable] = []
-        self._key: Hashable = None
-        self._ops: list[Operation] = []
+        # What is left of the sweep.
+        self._steps: Iterator[None] | None = None
 
     def checks(self, finder: Finder, budget: float) -> KeyChecks:
         """Return the checks of the watchers. Args: as for KeyChecks."""
@@ -74,64 +58,60 @@ class Purging:
         self._alarm.wake()
 
     def has_work(self) -> bool:
-        return self.is_due or bool(self._keys) or bool(self._ops)
+        return self.is_due or self._steps is not None
 
     def purge(self) -> int:
         """Sweep all watch entries now. Returns: how many entries that dropped."""
-        self._begin()
         before = self.purged
+        self._steps = self._sweep()
         self.work(inf)
         return self.purged - before
 
     def work(self, share: float) -> bool:
         """Sweep for *share* seconds. Returns: whether there is more to do."""
-        turn_time, watchers = self._loop.turn_time, self.watchers
+        turn_time = self._loop.turn_time
         stop = turn_time() + share
-        while True:
-            while self._ops:
-                op = self._ops.pop()
-                if op._op_state != PENDING:
-                    before = watchers.entries
-                    # A stored key is found without comparing it, unless others have its hash: it stays, then.
-                    watchers.remove(op, (self._key,))
-                    self.purged += before - watchers.entries
+        while self.has_work():
+            if self._steps is None:
+                self._steps = self._sweep()
+            for _ in self._steps:
                 if turn_time() >= stop:
                     return True
-            if self._keys:
-                self._key = self._keys.pop()
-                try:
-                    self._ops = watchers.waiting(self._key)
-                except (Exception, CancelledError):
-                    self._ops = []
-            elif self.is_due:
-                self._begin()
-            else:
-                self._key = None
-                return False
+            self._steps = None
+        return False
 
     def clear(self) -> None:
         """Stop the sweep: no key has entries."""
         self.estimated = 0
         self.is_due = False
-        self._keys.clear()
-        self._ops.clear()
+        self._steps = None
 
-    def _begin(self) -> None:
-        self.estimated = self.watchers.pending
+    def _sweep(self) -> Iterator[None]:
+        """Drop the entries of ended operations. Yields after each operation."""
+        watchers = self.watchers
+        self.estimated = watchers.pending
         self.is_due = False
         self.purges += 1
-        self._keys = list(self.watchers.by_key)
-        self._ops = []
+        for key in list(watchers.by_key):
+            try:
+                ops = watchers.waiting(key)
+            except (Exception, CancelledError):
+                continue
+            for op in ops:
+                if op._op_state != PENDING:
+                    before = watchers.entries
+                    # A stored key is found without comparing it, unless others have its hash: it stays, then.
+                    watchers.remove(op, (key,))
+                    self.purged += before - watchers.entries
+                yield
 
 
 @final
 class StaleWatchers(Watchers):
     """Keeps operations that have ended under their keys. Only cancelled ones leave at once."""
 
-    __slots__ = ("_purging",)
-
     def __init__(self, purging: Purging) -> None:
-        super().__init__()
+        super().__init__(True)
         self._purging: Final = purging
 
     def enter(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
@@ -148,15 +128,10 @@ class StaleWatchers(Watchers):
         self._purging.schedule_if_due()
         return raised
 
-    def may_be_stale(self) -> bool:
-        return True
-
 
 @final
 class StaleChecks(KeyChecks):
     """Drops operations that have ended where a check meets them."""
-
-    __slots__ = ()
 
     def _try_one(self, key: Hashable, op: Operation) -> int:
         ended = super()._try_one(key, op)

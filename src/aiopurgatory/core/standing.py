@@ -154,10 +154,6 @@ class StandingWait(AwaitableOperation):
 
     # its task
 
-    def call_for_read(self) -> None:
-        """Have the task read, though no check says so."""
-        call(self, NO_CHECK)
-
     def read_once(self) -> None:
         """Of a single one: the first read is the last. It misses no trigger."""
         self._op_due = LAST_READ
@@ -176,19 +172,10 @@ class StandingWait(AwaitableOperation):
         take_call(self)
         return self.check
 
-    def enter(self) -> None:
-        """From here on, until exit(), the task is cancelled when this ends."""
-        enter(self)
-
-    def exit(self) -> bool:
-        """Returns: whether the task was cancelled because this ended, and for nothing else."""
-        return leave(self)
-
     def end(self, is_found: bool, has_failed: bool = False) -> None:
         """The read is done. *is_found*: it has found a value."""
         leave(self)  # it is inside if the read has swallowed its cancellation
-        if self.check != NO_CHECK:
-            self.count_read(is_found)
+        self.count_read(is_found)
         if is_found:
             self._idle_at = inf
             self._is_idle = False
@@ -252,10 +239,6 @@ class StandingWait(AwaitableOperation):
 
     # its end
 
-    def interrupt(self) -> None:
-        """Cancel the task, if it is between enter() and exit()."""
-        interrupt(self)
-
     def on_complete(self) -> Any:
         if self._stall != inf or (self._is_single and self._op_state == EXPIRED):
             interrupt(self)
@@ -280,10 +263,11 @@ def take_call(wait: StandingWait) -> None:
     wait._is_free = False
     wait._is_last = wait._op_due != NOT_DUE
     wait._owes, wait._owed = wait._owed, None
-    wait._seen = wait._core.checks.newest() + 1
+    wait._seen = wait._core.checks.newest + 1
 
 
 def enter(wait: StandingWait) -> None:
+    """From here on, until leave(), the task is cancelled when *wait* ends."""
     loop = wait._core.loop
     wait._task = task = loop.current_task(loop.running)
     if task is not None:
@@ -291,6 +275,7 @@ def enter(wait: StandingWait) -> None:
 
 
 def leave(wait: StandingWait) -> bool:
+    """Returns: whether the task was cancelled because *wait* ended, and for nothing else."""
     task, wait._task = wait._task, None
     if not wait._is_interrupted:
         return False
@@ -301,7 +286,7 @@ def leave(wait: StandingWait) -> bool:
 
 
 def call(wait: StandingWait, check: i64) -> None:
-    """Call for a read of *wait*. *check*: the number of the check that does, or NO_CHECK."""
+    """Have the task of *wait* read. *check*: the number of the check that calls for that, or NO_CHECK."""
     if check == NO_CHECK:
         wait._is_free = True
     elif check > wait._check:

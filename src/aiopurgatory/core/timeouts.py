@@ -14,7 +14,7 @@ from ..errors import PurgatoryClosedError
 from ..timer.ring import deadline_of, set_deadline
 from .core import NEW, OPEN, Core
 from .deadlines import TimedBlock
-from .nanoseconds import RANGE, ceil_ns, timeout_seconds
+from .nanoseconds import ceil_ns, seconds_or_inf
 
 # The states of a timeout. EXPIRING and CLOSING: its task is cancelled, and has not left the block yet.
 CREATED: Final = 0
@@ -23,31 +23,28 @@ EXPIRING: Final = 2
 EXPIRED: Final = 3
 FINISHED: Final = 4
 CLOSING: Final = 5
-NAMES: Final = ("created", "active", "expiring", "expired", "finished", "closing")
+#: Between ``__aenter__()`` and the await of its result.
+ENTERING: Final = 6
+NAMES: Final = ("created", "active", "expiring", "expired", "finished", "closing", "entering")
 
 
 @final
 class Timeout(TimedBlock):
     """The result of ``Purgatory.timeout()`` and ``timeout_at()``. It behaves as ``asyncio.Timeout`` does."""
 
-    __slots__ = ("_cancelling", "_core", "_is_entering", "_now", "_state", "_task", "_when")
+    __slots__ = ("_cancelling", "_core", "_now", "_state", "_task", "_when")
 
     def __init__(self, core: Core, seconds: Any, is_absolute: bool) -> None:
         super().__init__()
         self._core: Final = core
-        #: The time at which the deadline was set, and the deadline, by the purgatory's clock.
-        self._now = core.loop.time()
-        if is_absolute:
-            self._when = checked_when(seconds)
-            delay = self._when - self._now
-        else:
-            delay = checked_delay(seconds)
-            self._when = self._now + delay
+        number = seconds_or_inf("when" if is_absolute else "timeout", seconds)
         if core.state == NEW:  # there is no clock yet to count from
             raise core.refusal()
-        set_delay(self, delay)
+        #: The time at which the deadline was set, and the deadline, by the purgatory's clock.
+        self._now = core.loop.time()
+        self._when = number if is_absolute else self._now + number
+        set_delay(self, number - self._now if is_absolute else number)
         self._state: u8 = CREATED
-        self._is_entering = False
         self._task: Any = None
         self._cancelling = 0
 
@@ -78,7 +75,7 @@ class Timeout(TimedBlock):
             if self._state == CREATED:
                 raise RuntimeError("Timeout has not been entered")
             raise RuntimeError(f"Cannot change state of {NAMES[self._state]} Timeout")
-        seconds = checked_when(when)
+        seconds = seconds_or_inf("when", when)
         if self._core.state != OPEN:
             raise self._core.refusal()
         self._core.loop.check_thread()
@@ -104,14 +101,14 @@ class Timeout(TimedBlock):
     def __aenter__(self) -> Self:
         if self._state != CREATED:
             raise RuntimeError("Timeout has already been entered")
-        self._is_entering = True
+        self._state = ENTERING
         return self
 
     def __await__(self) -> Generator[Any, None, Self]:
         # Entering waits for nothing, and a coroutine would cost half as much again. Only ``async with`` gets this far.
-        if not self._is_entering:
+        if self._state != ENTERING:
             raise TypeError("a timeout cannot be awaited; use 'async with'")
-        self._is_entering = False
+        self._state = CREATED  # so it stays if it cannot be entered
         enter(self)
         if self._task is None:
             yield  # never: it makes this a generator. As it never suspends, nothing can be thrown into it.
@@ -199,22 +196,3 @@ def insert_error(exc: BaseException, error: Exception) -> None:
             exc.__context__ = error
             break
         exc = exc.__context__
-
-
-def checked_delay(delay: Any) -> float:
-    """Return the timeout *delay* in seconds, which may be negative; inf for None."""
-    if isinstance(delay, (int, float)) and not isinstance(delay, bool) and delay < 0.0:
-        return float(delay)
-    return timeout_seconds(delay)
-
-
-def checked_when(when: Any) -> float:
-    """Return the deadline *when* in seconds; inf for None, and for one beyond the timer's range."""
-    if when is None:
-        return inf
-    if isinstance(when, bool) or not isinstance(when, (int, float)):
-        raise TypeError(f"when must be a number of seconds or None, got {when!r}")
-    seconds = float(when)
-    if seconds != seconds:
-        raise ValueError(f"when must be a number of seconds or None, got {when!r}")
-    return seconds if seconds < RANGE else inf

@@ -16,8 +16,6 @@ from .operation import Operation
 class Unawaited:
     """Args: turn_budget: seconds that reports may take of one loop iteration."""
 
-    __slots__ = ("_aged", "_fresh", "_loop", "_turn_budget")
-
     def __init__(self, loop: Loop, turn_budget: float) -> None:
         self._loop: Final = loop
         self._turn_budget: Final = turn_budget

@@ -5,10 +5,14 @@ from __future__ import annotations
 from asyncio.exceptions import CancelledError
 from collections.abc import Hashable
 from itertools import islice
-from typing import Any, cast
+from sys import maxsize
+from typing import Any, Final, cast
 
-from ..arguments import described, require_hashable, unhashable
+from ..arguments import require_hashable, require_items, unhashable
 from .operation import PENDING, Operation
+
+#: No limit.
+ALL: Final = maxsize
 
 
 class Watchers:
@@ -21,9 +25,9 @@ class Watchers:
     it is found by identity. With ``id(op)``, which has equal low bits, leaving a key cost three times as much.
     """
 
-    __slots__ = ("_numbers", "by_key", "entries", "pending")
-
-    def __init__(self) -> None:
+    def __init__(self, may_be_stale: bool = False) -> None:
+        #: May ended operations be listed? See purging.
+        self.may_be_stale: Final = may_be_stale
         #: The entry of each key: an Operation, or a dict of them by number; see listed().
         self.by_key: dict[Hashable, object] = {}
         self._numbers = 0
@@ -100,13 +104,9 @@ class Watchers:
         except TypeError as exc:
             raise unhashable("key", key, exc) from None
 
-    def waiting(self, key: Hashable) -> list[Operation]:
-        """Return the operations under *key* now, oldest first, stale ones included. Cost: O(waiters)."""
-        return listed(self.entry_of(key))
-
-    def oldest(self, key: Hashable, most: int) -> list[Operation]:
-        """Return the oldest *most* operations under *key*, stale ones included. Cost: O(most)."""
-        return oldest(self.entry_of(key), most)
+    def waiting(self, key: Hashable, most: int = ALL) -> list[Operation]:
+        """Return the oldest *most* operations under *key* now, stale ones included. Cost: O(most)."""
+        return listed(self.entry_of(key), most)
 
     def count(self, key: Hashable) -> int:
         """Return the number of operations under *key*, stale ones included. Cost: O(1)."""
@@ -123,10 +123,6 @@ class Watchers:
                 if op._op_state == PENDING:
                     found[id(op)] = op
         return list(found.values())
-
-    def may_be_stale(self) -> bool:
-        """May ended operations be listed? See purging."""
-        return False
 
     def verify(self) -> tuple[dict[int, Operation], set[tuple[Hashable, int]]]:
         """Check that keys have watchers, that these are pending, and that the counts are right.
@@ -146,7 +142,7 @@ class Watchers:
                 if op._op_state == PENDING:
                     pending[id(op)] = op
                 else:
-                    assert self.may_be_stale(), f"I6: {op!r} has ended and is listed under {key!r}"
+                    assert self.may_be_stale, f"I6: {op!r} has ended and is listed under {key!r}"
         assert len(entries) == self.entries, f"I6: {len(entries)} watch entries, the gauge says {self.entries}"
         assert len(pending) == self.pending, f"I5: {len(pending)} pending, the gauge says {self.pending}"
         return pending, entries
@@ -160,30 +156,19 @@ class Watchers:
         return number
 
 
-def listed(entry: object) -> list[Operation]:
-    """Return the operations in an entry of ``Watchers.by_key``: a copy."""
+def listed(entry: object, most: int = ALL) -> list[Operation]:
+    """Return the oldest *most* operations in an entry of ``Watchers.by_key``: a copy. Cost: O(most)."""
     if isinstance(entry, dict):
-        return list(entry.values())
-    return [] if entry is None else [cast(Operation, entry)]
-
-
-def oldest(entry: object, most: int) -> list[Operation]:
-    """Return the oldest *most* operations in an entry: a copy. Cost: O(most)."""
-    if isinstance(entry, dict):
-        return list(islice(entry.values(), most))
+        ops = entry.values()
+        return list(ops) if most >= len(entry) else list(islice(ops, most))
     return [] if entry is None else [cast(Operation, entry)]
 
 
 def checked_keys(keys: Any) -> tuple[Hashable, ...]:
     """Return *keys* as a tuple of distinct hashables; *keys* itself if it is one."""
-    if isinstance(keys, (list, tuple)):
-        found = tuple(keys)
-    elif isinstance(keys, (str, bytes, bytearray)):
-        raise TypeError(f"keys must be an iterable of keys, got the single {type(keys).__name__} {keys!r}; pass [key]")
-    elif not hasattr(keys, "__iter__"):
-        raise TypeError(f"keys must be an iterable of keys, got {described(keys)}; pass [{described(keys)}]")
-    else:
-        found = tuple(keys)
+    if not isinstance(keys, (list, tuple)):
+        require_items("keys", keys, "key")
+    found = tuple(keys)
     if not found:
         raise ValueError("keys must name at least one key, got none")
     try:

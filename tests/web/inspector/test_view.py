@@ -236,11 +236,3 @@ async def test_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             purgatory.watch(Wait(None), ["key"])
             found = await state(port, found["cursor"])
         assert len((await state(port))["history"]) == 5
-
-
-async def test_purgatories_are_shown_by_number() -> None:
-    async with Purgatory("a") as a, Purgatory("b") as b, serve(Inspector([a, b])) as port:
-        b.watch(Wait(None), ["key"])
-        for number, pending in enumerate([0, 1]):
-            found = (await get(port, f"/state?purgatory={number}")).json
-            assert (found["statistics"]["pending"], found["purgatories"]) == (pending, ["a", "b"])

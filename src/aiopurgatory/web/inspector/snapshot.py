@@ -137,7 +137,7 @@ def visit_key(core: Core, key: Hashable, visit: Visit) -> None:
     """Call *visit* with *key*, if something watches it."""
     try:
         count = core.watchers.count(key)
-        ops = core.watchers.oldest(key, PER_KEY)
+        ops = core.watchers.waiting(key, PER_KEY)
     except Exception:  # the key is not hashable, or its own __hash__ or __eq__ raises
         return
     if count:
