@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from httpx_sse import connect_sse
 
 from .apps import SIZE
 from .eventsource import Event, Parser
-from .helpers import Served, each, read
+from .helpers import Leave, Served, each, read
 
 ROUTES = [
     ("uvicorn-asyncio-h11", "apps:starlette"),
@@ -121,9 +121,7 @@ def test_events_pass_djangos_gzip_only_as_identity(query: str, count: int) -> No
 
 
 @pytest.mark.parametrize(("served", "path"), PATHS, ids=str, indirect=["served"], scope="module")
-def test_client_leaves_and_its_stream_ends_at_once(
-    served: Served, path: str, leave: Callable[[socket.socket], None]
-) -> None:
+def test_client_leaves_and_its_stream_ends_at_once(served: Served, path: str, leave: Leave) -> None:
     before = served.statistics()["cancelled"]
     clients = [served.send(f"GET /{path}/left") for _ in range(6)]
     served.wait_for(pending=6)

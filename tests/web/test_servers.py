@@ -6,14 +6,13 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
-from .helpers import Served, each, read
+from .helpers import Leave, Served, each, read
 
 # The two event loops, parsers and ways to start hypercorn; behind BaseHTTPMiddleware or not.
 SERVERS = [
@@ -88,9 +87,7 @@ def test_poll_by_httpx_follows_the_etag(served: Served) -> None:
 
 
 @each(SERVERS)
-def test_client_leaves_and_its_poll_is_cancelled_at_once(
-    served: Served, leave: Callable[[socket.socket], None]
-) -> None:
+def test_client_leaves_and_its_poll_is_cancelled_at_once(served: Served, leave: Leave) -> None:
     before = served.statistics()["cancelled"]
     clients = [served.poll("left", 0) for _ in range(6)]
     served.wait_for(pending=6)
@@ -103,7 +100,7 @@ def test_client_leaves_and_its_poll_is_cancelled_at_once(
 
 
 @each(SERVERS)
-def test_client_leaves_before_parking_and_nothing_stays(served: Served, leave: Callable[[socket.socket], None]) -> None:
+def test_client_leaves_before_parking_and_nothing_stays(served: Served, leave: Leave) -> None:
     before = served.statistics()["expired"]
     for _ in range(10):
         leave(served.poll("left", 0))
@@ -266,13 +263,6 @@ def test_recycled_worker_answers_polls_after_its_timeout(path: str) -> None:
         assert {read(client).status for client in clients} == {503}
         assert served.process.stdout is not None
         assert "Traceback" not in served.process.stdout.read()
-
-
-def test_stop_signal_with_nobody_there_ends_the_server() -> None:
-    with Served("uvicorn-uvloop-httptools", "apps:starlette") as served:
-        served.wait_for(pending=0)
-        served.process.send_signal(signal.SIGTERM)
-        assert served.process.wait(timeout=10) == -signal.SIGTERM
 
 
 # frameworks that are promised less

@@ -71,11 +71,9 @@ class Link(Protocol):
 
         Args: messages: ASCII, at most 7,899 bytes each.
         """
-        ...
 
     def abort(self) -> None:
         """Drop both connections at once, without a closing handshake: the server may not answer. Called once."""
-        ...
 
 
 class ReplayingLink(Link, Protocol):
@@ -86,7 +84,6 @@ class ReplayingLink(Link, Protocol):
 
         If that is no longer there, the list may begin anywhere. Called by the task that calls send().
         """
-        ...
 
 
 class Engine(Protocol):
@@ -106,7 +103,6 @@ class Engine(Protocol):
                 replacement will do for bytes that are not UTF-8.
             lost: call it with the reason when either connection ends.
         """
-        ...
 
     def explain(self, exc: Exception, /) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords.
@@ -115,7 +111,6 @@ class Engine(Protocol):
             exc: an error of open(), send() or lost(). TimeoutError: open() took too long. NeverEchoedError: no message
                 came back on this link. EchoLostError: send() took too long, or messages no longer come back.
         """
-        ...
 
 
 class DataEngine(Engine, Protocol):

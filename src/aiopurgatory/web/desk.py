@@ -25,26 +25,16 @@ class Places:
     def __init__(self, max_per_group: int | None) -> None:
         self._max_per_group = max_per_group
         #: The newest poll by client and resource.
-        self._newest: dict[tuple[Hashable, Hashable], ClientOperation[Any]] = {}
-        self._groups: dict[Hashable, set[ClientOperation[Any]]] = {}
-
-    @property
-    def clients(self) -> int:
-        """Parked polls of named clients."""
-        return len(self._newest)
-
-    @property
-    def groups(self) -> int:
-        """Groups with parked polls."""
-        return len(self._groups)
+        self.newest: dict[tuple[Hashable, Hashable], ClientOperation[Any]] = {}
+        self.groups: dict[Hashable, set[ClientOperation[Any]]] = {}
 
     def make_room(self, poll: ClientOperation[Any]) -> None:
         """End the older poll of the same client for the same resource.
 
         Raises: GroupLimitError: the group is full even without that one.
         """
-        older = None if poll.client is None else self._newest.get((poll.client, poll.resource))
-        group = self._groups.get(poll.group, ())
+        older = None if poll.client is None else self.newest.get((poll.client, poll.resource))
+        group = self.groups.get(poll.group, ())
         limit = self._max_per_group
         if limit is not None and len(group) - (older in group) >= limit:
             raise GroupLimitError(f"this group already has {limit} polls waiting (max_per_group={limit})")
@@ -54,19 +44,19 @@ class Places:
 
     def take(self, poll: ClientOperation[Any]) -> None:
         if poll.client is not None:
-            self._newest[poll.client, poll.resource] = poll
+            self.newest[poll.client, poll.resource] = poll
         if poll.group is not None:
-            self._groups.setdefault(poll.group, set()).add(poll)
+            self.groups.setdefault(poll.group, set()).add(poll)
 
     def leave(self, poll: ClientOperation[Any]) -> None:
         """Release the place of *poll*. Idempotent."""
-        if poll.client is not None and self._newest.get((poll.client, poll.resource)) is poll:
-            del self._newest[poll.client, poll.resource]
-        group = self._groups.get(poll.group)
+        if poll.client is not None and self.newest.get((poll.client, poll.resource)) is poll:
+            del self.newest[poll.client, poll.resource]
+        group = self.groups.get(poll.group)
         if group is not None:
             group.discard(poll)
             if not group:
-                del self._groups[poll.group]
+                del self.groups[poll.group]
 
 
 @final
