@@ -148,11 +148,12 @@ class Desk:
 
         Raises: PurgatoryFullError, PurgatoryClosedError.
         """
-        self._park(poll, request)
+        self.place(poll, request)
         if request.receive is not None and not poll.done():
             self._newcomers.add(poll, request.receive)
 
-    def _park(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
+    def place(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
+        """Park *op*. Raises: as park(); or an error of its try_complete()."""
         self.places.make_room(op)
         keys = (op.resource,) if request.keys is None else request.keys
         self.purgatory.watch(op, (op.resource, *checked_keys(keys)) if self._adds_keys else keys)
@@ -164,25 +165,6 @@ class Desk:
         self._newcomers.remove(poll)
         self.places.leave(poll)
         poll.stop_listening()  # raises in a loop that was closed before its tasks ended
-
-    def open_stream(self, stream: ClientOperation[Any], request: PollRequest[Any]) -> None:
-        """Park *stream* until close_stream(), and listen for its client's disconnect.
-
-        Raises: PurgatoryFullError, PurgatoryClosedError, or an error of its try_complete(): it is not open.
-        """
-        self.streams += 1
-        try:
-            self._park(stream, request)
-            if request.receive is not None:
-                stream.listen(request.receive)
-        except BaseException:
-            self.close_stream(stream)
-            raise
-
-    def close_stream(self, stream: ClientOperation[Any]) -> None:
-        """Release the place of *stream*."""
-        self.streams -= 1
-        self.leave(stream)
 
     # answers
 
