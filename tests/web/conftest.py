@@ -13,7 +13,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.web.signals import STOP_SIGNALS
 
 from .browser import Browser
-from .eventsource import Streams
+from .eventsource import Streams, leave
 from .helpers import Served
 from .polls import Counters, Polls, check_empty, settle
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from selenium import webdriver
 
 Kept = Callable[[type], int]
+Making = Callable[..., Streams]
 
 
 @pytest.fixture
@@ -37,11 +38,24 @@ async def polls(purgatory: Purgatory, source: Any) -> AsyncIterator[Polls]:
 
 
 @pytest.fixture
-async def streams(purgatory: Purgatory, source: Any) -> AsyncIterator[Streams]:
-    streams = Streams(purgatory, source)
-    yield streams
-    await settle()
-    check_empty(streams.polling)
+async def make(purgatory: Purgatory, source: Any) -> AsyncIterator[Making]:
+    """Makes streams of the source and settings that it is given. Afterwards, their clients leave."""
+    made: list[Streams] = []
+
+    def make(source: Any = source, **settings: Any) -> Streams:
+        made.append(Streams(purgatory, source, **settings))
+        return made[-1]
+
+    yield make
+    for streams in made:
+        await leave(*[client for client in streams.clients if not client.task.done()])
+        await settle()
+        check_empty(streams.polling)
+
+
+@pytest.fixture
+def streams(make: Making) -> Streams:
+    return make()
 
 
 @pytest.fixture

@@ -186,13 +186,14 @@ class Streams:
             name: settings.pop(name) for name in {"resource", "since", "keys", "client", "group"} & settings.keys()
         }
         self.purgatory = purgatory
+        self.clients: list[Client] = []
         self.polling = LongPolling[str](purgatory, source, policy=Policy(**settings))
         self.route = EventRoute(self.polling, **route)
 
     async def start(self, resource: str = "n", **headers: str) -> Client:
-        client = Client(self.route, resource, **headers)
+        self.clients.append(Client(self.route, resource, **headers))
         await settle()
-        return client
+        return self.clients[-1]
 
     async def answer(self, resource: str = "n", last_event_id: str | None = None, **more: Any) -> EventAnswer:
         """A stream of a handler of one's own."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import Any
 
 import pytest
 
-from aiopurgatory import GoneError, Purgatory
+from aiopurgatory import GoneError
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import EventAnswer
 
+from .conftest import Making
 from .eventsource import Event, Streams, parsed
 from .polls import Database, Given, Leaving, check_empty, settle
 
@@ -49,9 +49,9 @@ async def test_stream_resumes_from_the_last_event_id_or_since(streams: Streams) 
 # refusals
 
 
-async def test_refusal_is_an_answer(purgatory: Purgatory, source: Any) -> None:
-    streams = Streams(purgatory, source, max_per_group=1)
-    source.values["n"] = -1
+async def test_refusal_is_an_answer(make: Making) -> None:
+    streams = make(max_per_group=1)
+    streams.source.values["n"] = -1
     gone = await streams.answer()
     assert (gone.status, await rest(gone)) == (410, [b"n was compacted"])
     first = await streams.answer("m", group="all")
@@ -59,7 +59,7 @@ async def test_refusal_is_an_answer(purgatory: Purgatory, source: Any) -> None:
     assert (second.status, second.headers["refused"]) == (503, "group")
     assert len(await rest(second)) == 1
     assert streams.polling.statistics().refused == {"group": 1}
-    purgatory.close()
+    streams.purgatory.close()
     assert len(await rest(first)) == 2  # the events, and when to reconnect
     closed = await streams.answer("m")
     assert (closed.status, closed.headers["refused"], await rest(closed)) == (503, "closed", [])
@@ -70,11 +70,11 @@ async def test_error_of_the_source_is_raised(streams: Streams) -> None:
         await streams.answer("broken")
 
 
-async def test_error_of_the_source_later_is_raised_by_the_iteration(purgatory: Purgatory) -> None:
-    streams = Streams(purgatory, source := Given())
+async def test_error_of_the_source_later_is_raised_by_the_iteration(make: Making) -> None:
+    streams = make(Given())
     events = await streams.answer()
     await anext(events)
-    source.given = LookupError("broken")
+    streams.source.given = LookupError("broken")
     streams.polling.notify("n")
     with pytest.raises(LookupError):
         await anext(events)
@@ -87,8 +87,8 @@ async def test_keys_that_are_one_str_are_refused(streams: Streams) -> None:
         await streams.answer(keys="orders")
 
 
-async def test_handler_cancelled_during_the_first_read_leaves_nothing(purgatory: Purgatory) -> None:
-    streams = Streams(purgatory, database := Database())
+async def test_handler_cancelled_during_the_first_read_leaves_nothing(make: Making) -> None:
+    streams = make(database := Database())
     database.gate.clear()
     task = asyncio.create_task(streams.answer(group="all"))
     await settle()

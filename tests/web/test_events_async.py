@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import GoneError, Purgatory
+from aiopurgatory import GoneError
 from aiopurgatory.testing import ManualClock
 
+from .conftest import Making
 from .eventsource import Event, Streams, leave
 from .polls import Database, settle
 
@@ -26,7 +27,6 @@ async def test_stream_has_what_is_gone_the_state_and_each_version(streams: Strea
         Event("message", "0", "n None 0"),
         Event("message", "1", "n 0 1"),
     ]
-    await leave(client)
 
 
 async def test_event_during_a_read_is_not_missed(streams: Streams, source: Database) -> None:
@@ -37,7 +37,6 @@ async def test_event_during_a_read_is_not_missed(streams: Streams, source: Datab
     source.gate.set()
     await settle()
     assert client.ids[-1] == "2"
-    await leave(client)
 
 
 async def test_event_while_another_is_sent_is_not_missed(streams: Streams) -> None:
@@ -48,7 +47,6 @@ async def test_event_while_another_is_sent_is_not_missed(streams: Streams) -> No
     client.reads.set()
     await settle()
     assert client.ids == ["0", "1", "2"]
-    await leave(client)
 
 
 async def test_heartbeat_comes_and_brings_what_nobody_was_told_of(streams: Streams, clock: ManualClock) -> None:
@@ -60,7 +58,6 @@ async def test_heartbeat_comes_and_brings_what_nobody_was_told_of(streams: Strea
     await clock.advance(15.001)
     await settle()
     assert client.ids == ["0", "1"]
-    await leave(client)
 
 
 async def test_check_without_news_sends_a_heartbeat(streams: Streams) -> None:
@@ -68,7 +65,6 @@ async def test_check_without_news_sends_a_heartbeat(streams: Streams) -> None:
     streams.polling.notify("n")
     await settle()
     assert (client.comments, client.ids, client.task.done()) == (1, ["0"], False)
-    await leave(client)
 
 
 async def test_source_that_fails_at_the_start_is_answered_503(streams: Streams) -> None:
@@ -77,12 +73,12 @@ async def test_source_that_fails_at_the_start_is_answered_503(streams: Streams) 
     assert (client.status, client.headers["refused"]) == (503, "source")
 
 
-async def test_source_that_fails_later_ends_the_stream(purgatory: Purgatory, caplog: pytest.LogCaptureFixture) -> None:
+async def test_source_that_fails_later_ends_the_stream(make: Making, caplog: pytest.LogCaptureFixture) -> None:
     class Fails(Database):
         async def version(self, resource: str) -> str:
             return await super().version("broken" if self.values else resource)
 
-    streams = Streams(purgatory, Fails())
+    streams = make(Fails())
     client = await streams.start()
     await streams.publish()
     await client.ended()
@@ -132,16 +128,13 @@ async def test_end_during_a_read_ends_the_stream(
     assert source.under_way == 0
 
 
-async def test_stream_replaced_during_the_first_read_is_not_reported(
-    purgatory: Purgatory, source: Database, reported: list[Any]
-) -> None:
-    source.gate.clear()
-    streams = Streams(purgatory, source, client=lambda scope: "ann")
-    older, newer = await streams.start(), await streams.start()
-    source.gate.set()
+async def test_stream_replaced_during_the_first_read_is_not_reported(make: Making, reported: list[Any]) -> None:
+    streams = make(client=lambda scope: "ann")
+    streams.source.gate.clear()
+    older, _ = await streams.start(), await streams.start()
+    streams.source.gate.set()
     await older.ended()
     assert (older.events[-1].kind, reported) == ("replaced", [])
-    await leave(newer)
 
 
 async def test_checks_and_reads_of_events_count_by_what_they_find(streams: Streams, source: Database) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from httpx_sse import connect_sse
 
 from .apps import SIZE
 from .eventsource import Event, Parser
-from .helpers import Served, each, read
+from .helpers import Leave, Served, check_leaving, check_news_for_the_left, each, read
 
 ROUTES = [
     ("uvicorn-asyncio-h11", "apps:starlette"),
@@ -78,16 +78,6 @@ def test_events_arrive_as_they_are_published(served: Served) -> None:
 
 
 @each(SERVERS)
-def test_stream_goes_on_from_the_last_event_id(served: Served) -> None:
-    for _ in range(3):
-        served.ask("POST /polls/resumed", body="x")
-    with streaming(served, "/events/resumed", **{"Last-Event-ID": "1"}) as stream:
-        assert stream.until(1) == [Event("message", "3", '["resumed", "1", "3"]')]
-    with streaming(served, "/events/resumed", **{"Last-Event-ID": "-200"}) as stream:
-        assert [event.kind for event in stream.until(2)] == ["gone", "message"]
-
-
-@each(SERVERS)
 def test_silent_stream_has_heartbeats(served: Served) -> None:
     with streaming(served, "/hasty/silent") as stream:
         while stream.comments < 2:
@@ -130,57 +120,14 @@ def test_events_pass_djangos_gzip_only_as_identity(query: str, count: int) -> No
         served.wait_for(pending=0)
 
 
-@each(ROUTES)
-def test_head_has_the_headers_of_get_and_no_body(served: Served) -> None:
-    answer = served.ask("HEAD /events/headed")
-    assert (answer.status, answer.headers["content-type"], answer.body) == (200, "text/event-stream", b"")
-    served.wait_for(pending=0)
-
-
-@each(ROUTES)
-def test_method_other_than_get_is_refused(served: Served) -> None:
-    assert served.ask("POST /events/orders", body="x").status == 405
-
-
 @pytest.mark.parametrize(("served", "path"), PATHS, ids=str, indirect=["served"], scope="module")
-def test_client_leaves_and_its_stream_ends_at_once(
-    served: Served, path: str, leave: Callable[[socket.socket], None]
-) -> None:
-    before = served.statistics()["cancelled"]
-    clients = [served.send(f"GET /{path}/left") for _ in range(6)]
-    served.wait_for(pending=6)
-    for client in clients[:4]:
-        leave(client)
-    served.wait_for(pending=2, watched_entries=2, cancelled=before + 4)
-    for client in clients[4:]:
-        leave(client)
-    served.wait_for(pending=0, keys=0, buckets=0, cancelled=before + 6)
+def test_client_leaves_and_its_stream_ends_at_once(served: Served, path: str, leave: Leave) -> None:
+    check_leaving(served, f"GET /{path}/left", leave)
 
 
 @each(SERVERS)
 def test_client_that_leaves_during_an_event_leaves_nothing(served: Served) -> None:
-    failed = served.statistics()["failed"]
-    clients = [served.send(f"GET /events/race-{i}") for i in range(20)]
-    served.wait_for(pending=20)
-    posts = []
-    for i, client in enumerate(clients):
-        posts.append(served.send(f"POST /polls/race-{i}", body="x"))
-        client.close()
-    assert {read(post).status for post in posts} == {200}
-    served.wait_for(pending=0, keys=0, failed=failed)
-
-
-@each(SERVERS)
-def test_client_opens_a_newer_stream_and_its_older_one_ends(served: Served) -> None:
-    path = "/events/anew?client=ann"
-    with streaming(served, path) as older:
-        older.until(1)
-        with streaming(served, path) as newer:
-            older.rest()
-            assert older.events[1].kind == "replaced"
-            served.ask("POST /polls/anew", body="x")
-            assert newer.until(2)[1].id == "1"
-    served.wait_for(pending=0)
+    check_news_for_the_left(served, "events")
 
 
 @pytest.mark.parametrize("case", SERVERS, ids="-".join)

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-import aiopurgatory
 from aiopurgatory import Observer, Purgatory
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import LongPolling
 
-from .polls import KNOWN, Polls, settle
+from .polls import Polls
 
 
 class Opened(Observer):
@@ -87,18 +81,6 @@ def test_name_that_no_metric_can_show_is_refused(source: Any, name: str) -> None
         LongPolling(Purgatory(), source, name=name)
 
 
-async def test_close_answers_every_poll(source: Any) -> None:
-    opened = Opened()
-    polling = LongPolling(Purgatory(), source, observers=[opened])
-    await polling.start()
-    parked = asyncio.create_task(polling.answer("n", KNOWN))
-    await settle()
-    polling.close()
-    polling.close()
-    assert (await parked).status == 503
-    assert opened.told == [("opened", polling), ("closed", polling)]
-
-
 async def test_refused_polls_of_a_polling_that_opens_again_count_once(source: Any) -> None:
     registry = CollectorRegistry()
     purgatory = Purgatory("polls", max_pending=1, observers=[Metrics(registry)])
@@ -138,45 +120,3 @@ async def test_polls_are_counted_under_public_names(source: Any, clock: ManualCl
                 if sample.name == "aiopurgatory_wait_seconds_count":
                     counted[sample.labels["kind"]] += int(sample.value)
     assert counted == {"LongPoll": 1}
-
-
-WORKER = """
-import asyncio
-from aiopurgatory import Purgatory
-from aiopurgatory.metrics import Metrics
-from aiopurgatory.web import LongPolling
-
-class Source:
-    def version(self, resource): return "1"
-    def read(self, resource, since, version): return b""
-
-async def main():
-    purgatory = Purgatory("polls", max_pending=1, observers=[Metrics()])
-    polling = LongPolling(purgatory, Source())
-    known = {"if-none-match": '"1"'}
-    parked = asyncio.create_task(polling.answer("x", known))
-    await asyncio.sleep(0)
-    assert (await polling.answer("x", known)).status == 503
-    await purgatory.aclose()
-    assert (await parked).status == 503
-    await polling.aclose()
-
-asyncio.run(main())
-"""
-SCRAPE = """
-from prometheus_client import CollectorRegistry, multiprocess
-registry = CollectorRegistry()
-multiprocess.MultiProcessCollector(registry)
-for reason in ("full", "closed"):
-    print(registry.get_sample_value("aiopurgatory_refused_polls_total", {"purgatory": "polls", "reason": reason}))
-"""
-
-
-@pytest.mark.slow
-def test_refused_polls_of_several_processes_are_added_up(tmp_path: Path) -> None:
-    source = str(Path(aiopurgatory.__file__).parents[1])
-    env = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PYTHONPATH": source}
-    for script in (WORKER, WORKER):
-        subprocess.run([sys.executable, "-c", script], env=env, check=True)
-    scraped = subprocess.run([sys.executable, "-c", SCRAPE], env=env, check=True, capture_output=True, text=True)
-    assert scraped.stdout.split() == ["2.0", "2.0"]

@@ -98,7 +98,7 @@ class Metrics(HistogramObserver):
         #: The open ones.
         self._subjects: dict[Any, tuple[Family, ...]] = {}
         self._changes = Changes()
-        self._counts: dict[Family, dict[Labels, float]] = {family: defaultdict(float) for family in FAMILIES}
+        self._counts: dict[Family, dict[Labels, float]] = {family: defaultdict(int) for family in FAMILIES}
         #: Of the counts: a scrape may come in another thread.
         self._counting = Lock()
         self._shared = SharedMetrics(registry) if "PROMETHEUS_MULTIPROC_DIR" in os.environ else None

@@ -203,14 +203,14 @@ class Changes:
         last, statistics = self._last.setdefault(subject, {}), [subject.statistics()]
         for family in families:
             for labels, value in added_up(family, statistics).items():
-                before = last.get((family, labels), 0.0)
+                before = last.get((family, labels), 0)
                 last[family, labels] = value
                 # A bus that is started again counts from 0.
                 yield family, labels, value - before if family.gauge or value >= before else value
 
     def greatest(self, family: Family, labels: Labels) -> float:
         """The greatest value of all subjects at the last looks."""
-        return max(last.get((family, labels), 0.0) for last in self._last.values())
+        return max(last.get((family, labels), 0) for last in self._last.values())
 
     def forget_gauges(self, subject: Any) -> Iterator[tuple[Family, Labels, float]]:
         """Yield the last values of the gauges of *subject*, which has closed."""

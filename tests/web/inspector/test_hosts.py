@@ -18,7 +18,7 @@ LOOPBACK = ["localhost", "LocalHost:8000", "127.0.0.1", "127.0.0.1:1", "[::1]", 
 ELSEWHERE = ["example.com:8000", "localhost.example.com", "127.0.0.1.example.com", "notlocalhost", "127.0.0.2", "[::2]"]
 MALFORMED = [
     "",
-    ":8000",
+    ":80",
     "::1",
     "[::1",
     "::1]",
@@ -31,10 +31,9 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize("host", LOOPBACK)
-async def test_page_is_served_under_loopback_names(host: str) -> None:
-    async with Purgatory() as purgatory, serve(Inspector([purgatory])) as port:
-        assert (await get(port, "/", host=host)).status == 200
+@pytest.mark.parametrize("host", LOOPBACK + ELSEWHERE + MALFORMED)
+def test_only_loopback_names_are_allowed_by_default(host: str) -> None:
+    assert Hosts(Hosts.LOOPBACK).allow([host]) is (host in LOOPBACK)
 
 
 @pytest.mark.parametrize("path", ["/", "/state", "/search?key=x", "/nothing"])
@@ -51,11 +50,6 @@ async def test_other_host_is_refused_and_told_the_parameter(path: str) -> None:
             assert answer.headers["content-type"] == "text/plain; charset=utf-8"
             assert "default-src 'none'" in answer.headers["content-security-policy"]
             assert not polls_of(inspector).is_open
-
-
-@pytest.mark.parametrize("host", ELSEWHERE + MALFORMED)
-def test_only_loopback_names_are_allowed_by_default(host: str) -> None:
-    assert not Hosts(Hosts.LOOPBACK).allow([host])
 
 
 @pytest.mark.parametrize("headers", [[], ["localhost", "localhost"], ["localhost", "example.com"]])
