@@ -125,6 +125,11 @@ def test_bus_on_options_of_no_kind_are_refused() -> None:
         engine_on("postgresql://127.0.0.1?sslmode")
 
 
+@pytest.mark.parametrize("url", ["postgresql://host", "redis://host"])
+def test_explain_error_without_a_text_names_its_class(url: str) -> None:
+    assert "ConnectionResetError; check that it is running" in engine_on(url).explain(ConnectionResetError())
+
+
 class HangingDns:
     """Answers for one.invalid alone until released, and counts the threads that wait for others."""
 

@@ -294,7 +294,7 @@ async def test_task_ended_by_an_exception_fails_start() -> None:
     with pytest.raises(BusClosedError):
         await asyncio.wait_for(bus.start(), 5.0)
     with pytest.raises(GeneratorExit):
-        await bus._task  # type: ignore[misc]
+        await bus._reconnecting._task  # type: ignore[misc]
 
 
 async def test_link_cancelled_from_within_after_a_lost_cancellation_is_a_gap(

@@ -55,7 +55,7 @@ async def test_start_interrupted_by_an_observer_can_be_repeated() -> None:
 
 async def test_start_interrupted_at_its_task_can_be_repeated(interrupt: Interrupt) -> None:
     bus = MemoryBus(MemoryServer(), [])
-    with pytest.raises(interrupt("create_task", "aiopurgatory.bus.server")):
+    with pytest.raises(interrupt("create_task", "aiopurgatory.bus.reconnecting")):
         await bus.start()
     async with asyncio.timeout(2.0), bus:
         assert bus.statistics().connected

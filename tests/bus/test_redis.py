@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from typing import Any
@@ -17,7 +17,9 @@ from private_proxy import Proxy  # noqa: E402
 from private_servers import Server  # noqa: E402
 
 from aiopurgatory.bus import Bus, BusConnectError  # noqa: E402
-from aiopurgatory.bus.redis import RedisEngine  # noqa: E402
+from aiopurgatory.bus.engine import Lost  # noqa: E402
+from aiopurgatory.bus.redis import RedisBus  # noqa: E402
+from aiopurgatory.bus.redis_server import RedisServer, Wire  # noqa: E402
 
 from .conftest import fixture_of, made  # noqa: E402
 from .servers import AclRedis, ClusterRedis, OldRedis, bus_on, proxied  # noqa: E402
@@ -211,11 +213,14 @@ async def test_master_demoted_link_cut_before_it_is_asked(server: AclRedis, user
 
 
 async def test_control_servers_not_told_apart_wakes_nobody(server: AclRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def same(connection: Any) -> object:
-        await connection.read_response(timeout=inf)
-        return "the same"
+    connect = RedisServer.connect_to_master
 
-    monkeypatch.setattr("aiopurgatory.bus.redis.run_id", same)
+    async def same(self: RedisServer, lost: Lost) -> Wire:
+        wire = await connect(self, lost)
+        wire.life = "the same"
+        return wire
+
+    monkeypatch.setattr(RedisServer, "connect_to_master", same)
     async with moved(server, is_met=False) as there:
         await asyncio.sleep(3.0)
         assert there.everything == 1
@@ -263,19 +268,27 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     with suppress(ConnectionError):
         while asked := await reader.read(10_000):
             for found in re.findall(rb"\n(SETINFO|HELLO|INFO|SUBSCRIBE)\r", asked):
-                writer.write(ANSWERS.get(found) or CONFIRMED + message(b"one") + message(b"two"))
+                writer.write(ANSWERS.get(found) or CONFIRMED + message(b"1") + message(b"2"))
     writer.transport.abort()
+
+
+class Told:
+    """Notes what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.what: list[Hashable] = []
+
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
+        self.what.append(key)
+
+    def notify_all(self) -> None:
+        self.what.append("everything")
 
 
 async def test_open_message_with_the_confirmation_is_heard_after_it() -> None:
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        heard: list[str] = []
-        lost: list[Exception] = []
-        engine = RedisEngine(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}", "c")
-        link = await engine.open(heard.append, lost.append)
-        assert heard == []  # the bus does not know yet that it is connected
-        await asyncio.sleep(0.01)
-        assert heard == ["one", "two"]
-        link.abort()
-        await asyncio.sleep(0.01)
-        assert lost == []
+        told = Told()
+        bus = RedisBus(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}", [told], name="c", timeout=0.2)
+        with pytest.raises(BusConnectError, match="did not acknowledge a message in time"):
+            await bus.start()
+        assert told.what[:3] == ["everything", 1, 2]

@@ -66,7 +66,10 @@ class SimulatedServer(MemoryStore):
             writer, _, count = text.partition("\n")[2].partition(":")
             counts = [int(each.rpartition(":")[2]) for each in truth.values() if each.startswith(f"\n{writer}:")]
             assert not counts or int(count) > counts[-1], f"{topic}: {text!r} after {counts[-1]}"
-            run = self.living.get(json.loads(commit.state).get("producer"))
+            producer = json.loads(commit.state).get("producer")
+            is_newest = not counts or truth[number - 1].startswith(f"\n{writer}:")
+            assert is_newest or not producer, f"{topic}: {text!r} of a producer that was replaced"
+            run = self.living.get(producer)
             is_living = run is not None and run._renewing is not None and not run._renewing.done()
             assert text != f"{END}\nabandoned" or not is_living, f"{topic}: abandoned, and its producer lives"
             truth[number] = text

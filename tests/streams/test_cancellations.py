@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import pytest
 
 from aiopurgatory.streams import EventLog
-from aiopurgatory.streams.tails import CALLS
 
 from .conftest import until
 from .faulty import FaultyStore
@@ -105,14 +104,14 @@ async def test_gap_whose_checks_are_interrupted_mutes_no_later_one(
     store: FaultyStore, log: EventLog, interrupt: Interrupt
 ) -> None:
     async with asyncio.timeout(5.0):
-        topics = [f"topic {number}" for number in range(CALLS + 10)]
+        topics = [f"topic {number}" for number in range(60)]
         for topic in topics:
             await log.append(topic, "first")
         follows = [log.follow(topic) for topic in topics]
         for follow in follows:
             await anext(follow)
         store.is_mute = True
-        with pytest.raises(interrupt("call_soon", "aiopurgatory.streams.tails")):
+        with pytest.raises(interrupt("call_soon_threadsafe", "aiopurgatory.handover")):
             store.notify_all()
         await asyncio.sleep(0.01)
         for topic in topics:

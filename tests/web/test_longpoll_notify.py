@@ -1,4 +1,4 @@
-"""The polls that notify() answers, and when, also from other threads."""
+"""The polls that notify() answers, and when: after the linger, and from other threads."""
 
 from __future__ import annotations
 
@@ -67,6 +67,94 @@ async def test_notify_with_a_bad_limit_is_refused(
     if parked:
         poll.cancel()
         await settle()
+
+
+# a linger
+
+
+@pytest.fixture
+def lingering(purgatory: Purgatory, source: Any) -> Polls:
+    return Polls(purgatory, source, linger=5.0)
+
+
+async def test_linger_gathers_what_happens_after_the_first_event(lingering: Polls, clock: ManualClock) -> None:
+    for known, tag in (('"0"', '"3"'), ('"3"', '"6"')):
+        poll = await lingering.park(known=known)
+        for _ in range(2):
+            lingering.publish()
+        await clock.advance(4.9)
+        assert not poll.done()
+        lingering.publish()
+        await clock.advance(0.1)
+        assert (await poll).headers["etag"] == tag
+    assert lingering.purgatory.num_delayed == 0
+
+
+@pytest.mark.parametrize("notified", [True, False])
+async def test_deadline_within_the_linger_misses_no_trigger(
+    lingering: Polls, clock: ManualClock, notified: bool
+) -> None:
+    poll = await lingering.park(wait=2)
+    lingering.source.values["n"] = 1
+    if notified:
+        lingering.polling.notify("n")
+    await clock.advance(2.0)
+    assert (await poll).status == 200
+    assert lingering.purgatory.statistics().missed_triggers == (0 if notified else 1)
+    await clock.advance(5.0)
+    late = await lingering.park(wait=2, known='"1"')  # the linger is over
+    lingering.source.values["n"] = 2
+    await clock.advance(2.0)
+    assert (await late).status == 200
+    assert lingering.purgatory.statistics().missed_triggers == (1 if notified else 2)
+
+
+async def test_limits_add_up_within_the_linger(lingering: Polls, clock: ManualClock) -> None:
+    parked = [await lingering.park() for _ in range(4)]
+    lingering.source.values["n"] = 1
+    lingering.polling.notify("n", limit=1)
+    lingering.polling.notify("n", limit=2)
+    await clock.advance(5.0)
+    assert [poll.done() for poll in parked] == [True] * 3 + [False]
+    parked[3].cancel()
+
+
+async def test_linger_parks_nothing_for_what_nobody_polls(lingering: Polls) -> None:
+    lingering.publish("m")
+    assert lingering.purgatory.num_delayed == 0
+
+
+async def test_linger_in_a_full_purgatory_answers_at_once(clock: ManualClock, source: Any) -> None:
+    async with Purgatory(clock=clock, max_pending=1) as purgatory:
+        polls = Polls(purgatory, source, linger=5.0)
+        poll = await polls.park()
+        polls.publish()
+        assert (await poll).status == 200
+
+
+async def test_linger_cut_short_by_closing_is_forgotten(lingering: Polls, clock: ManualClock) -> None:
+    poll = await lingering.park()
+    lingering.publish()
+    await lingering.purgatory.aclose()
+    assert (await poll).status == 503
+    await lingering.purgatory.start()
+    again = await lingering.park(known='"1"')
+    lingering.publish()
+    await clock.advance(4.9)
+    assert not again.done()
+    await clock.advance(0.1)
+    assert (await again).status == 200
+
+
+async def test_notify_threadsafe_honours_the_linger(lingering: Polls, clock: ManualClock) -> None:
+    poll = await lingering.park()
+    lingering.source.values["n"] = 1
+    in_thread(lambda _: lingering.polling.notify_threadsafe("n"), 3)
+    await asyncio.sleep(0.01)  # the calls come by the loop's wake-up descriptor
+    await clock.advance(4.9)
+    assert not poll.done()
+    await clock.advance(0.1)
+    assert (await poll).status == 200
 
 
 # other threads

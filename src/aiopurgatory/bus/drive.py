@@ -7,14 +7,7 @@ from collections.abc import Callable
 from math import inf
 from typing import cast, final
 
-from .engine import (
-    BusClosedError,
-    EchoLostError,
-    Engine,
-    Link,
-    NeverEchoedError,
-    ReplayingLink,
-)
+from .engine import BusClosedError, EchoLostError, Engine, Link, NeverEchoedError, ReplayingLink
 from .rules import Rules
 
 #: Loop iterations before an answer counts as missing. After a stall, a loop runs its timers before it reads from its
@@ -31,25 +24,12 @@ class Drive:
         told: called without arguments after each acknowledgement and each received message.
     """
 
-    __slots__ = (
-        "_due",
-        "_engine",
-        "_is_over",
-        "_link",
-        "_loop",
-        "_rules",
-        "_scope",
-        "_sleeper",
-        "_timeout",
-        "_timer",
-        "_told",
-        "_why",
-    )
-
     def __init__(self, engine: Engine, rules: Rules, timeout: float, told: Callable[[], object]) -> None:
         self._engine, self._rules, self._timeout, self._told = engine, rules, timeout, told
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
+        #: Messages that came before the rules knew that the subscription is confirmed; then None.
+        self._early: list[str] | None = []
         self._scope: asyncio.Timeout | None = None
         #: The future that the task awaits when there is nothing to send.
         self._sleeper: asyncio.Future[None] | None = None
@@ -66,6 +46,9 @@ class Drive:
                 self._link = await self._engine.open(self._hear, self.lose)
             self._raise_if_broken()
             self._rules.confirmed(self._loop.time())
+            early, self._early = self._early or (), None
+            for message in early:
+                self._hear(message)
             async with asyncio.timeout(None) as self._scope:
                 await self._send_forever(self._link)
         except Exception:  # raise the first error, not its consequence
@@ -140,6 +123,9 @@ class Drive:
 
     def _hear(self, message: str) -> None:
         if self._is_over:
+            return
+        if self._early is not None:
+            self._early.append(message)
             return
         try:
             self._rules.hear(message, self._loop.time())

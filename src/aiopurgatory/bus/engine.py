@@ -71,11 +71,9 @@ class Link(Protocol):
 
         Args: messages: ASCII, at most 7,899 bytes each.
         """
-        ...
 
     def abort(self) -> None:
         """Drop both connections at once, without a closing handshake: the server may not answer. Called once."""
-        ...
 
 
 class ReplayingLink(Link, Protocol):

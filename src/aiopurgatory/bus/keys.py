@@ -89,8 +89,6 @@ def _decode(line: str) -> Hashable:
         if end != len(line):
             raise MalformedError("more than a key")
         return _from_json(value, 0)
-    except MalformedError:
-        raise
     except (ValueError, RecursionError) as exc:  # ValueError: also an int of too many digits
         raise MalformedError(str(exc)) from None
 
@@ -109,8 +107,6 @@ def decode_all(lines: list[str]) -> list[Hashable]:
         if len(values) != len(lines):
             raise MalformedError("lines that are not keys")
         return [_from_json(value, 0) for value in values]
-    except MalformedError:
-        raise
     except (ValueError, RecursionError) as exc:
         raise MalformedError(str(exc)) from None
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import Any, Final, final
 
 from ..clock import running_loop
-from ..core.kit import Observer
 from ..handover import Handover
 from .bus import TURN_BUDGET, Bus, BusStatistics
-from .engine import CHANNEL
-from .targets import Target, Targets
+from .targets import Targets
 
 #: Keys that wait for a loop that does not run. More are replaced by "check everything".
 _MAX_KEYS: Final = 10_000
@@ -124,11 +122,7 @@ class LocalBus(Bus):
     Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
     """
 
-    def __init__(
-        self, targets: Iterable[Target] | None = None, *, observers: Iterable[Observer] = (), name: str = CHANNEL
-    ) -> None:
-        super().__init__(targets, observers=observers, name=name)
-        self._member: _Member | None = None
+    _member: _Member | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} {'open' if self._why_not_open() is None else 'closed'}>"

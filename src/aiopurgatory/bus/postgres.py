@@ -44,6 +44,12 @@ _POOLER: Final = (
     "address of PostgreSQL itself"
 )
 
+_IDLE: Final = "end sessions that listen and are idle in a transaction (pg_stat_activity), as they fill the queue"
+_REMEDY_LISTEN: Final = f"{_IDLE}; if LISTEN then takes longer than the bus' timeout, raise it"
+_REMEDY_LEFT: Final = (
+    f"it ends by itself; if it is a LISTEN that takes longer than the bus' timeout, raise that, or {_IDLE}"
+)
+
 #: The dollar quote around the body of a trigger's function.
 _QUOTE: Final = "$aiopurgatory$"
 
@@ -77,18 +83,12 @@ class PostgresBus(ServerBus):
         super().__init__(PostgresEngine(dsn, name, timeout, targets is not None, password), targets, **options)
 
 
-class _ListenBusyError(Exception):
-    """Another LISTEN of the database still runs. Args: usage: the used part of NOTIFY's queue, from 0 to 1."""
+class _BusyError(Exception):
+    """The bus has to wait for another session. Args: why, remedy: texts."""
 
-    def __init__(self, usage: float) -> None:
-        super().__init__(f"another LISTEN still runs; the queue of NOTIFY is {usage:.0%} full")
-
-
-class _StillRunningError(Exception):
-    """An abandoned session still runs its statement. With two more, the bus would have three sessions."""
-
-    def __init__(self) -> None:
-        super().__init__("an earlier session of this bus still runs its statement")
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(why)
+        self.remedy: Final = remedy
 
 
 class PostgresEngine:
@@ -116,7 +116,7 @@ class PostgresEngine:
         shown = "the host of its options" if "host" in options else "the default host"
         where = address.where.replace("the default host", shown)
         self._dsn, self._channel, self._where = dsn, channel, f"PostgreSQL at {where}"
-        self._listens, self.password = listens, password_of(password)
+        self._listens, self._password = listens, password_of(password)
         self._names = HostNames()
         self.data_channels: list[str] = []
         #: The backends of the last attempt, or earlier ones that still run.
@@ -128,12 +128,12 @@ class PostgresEngine:
         """Connect twice and subscribe, as ``Engine`` says."""
         connections: list[Any] = []
         try:
-            publisher = await self._connect(lost, connections)
+            publisher = await self._watched(lost, connections)
             if self._left:
                 self._left = [pid for (pid,) in await publisher.fetch(_STILL_RUNNING, self._left)]
-            if self._left:
-                raise _StillRunningError
-            listener = await self._connect(lost, connections) if self._listens else None
+            if self._left:  # with two more, the bus would have three sessions
+                raise _BusyError("an earlier session of this bus still runs its statement", _REMEDY_LEFT)
+            listener = await self._watched(lost, connections) if self._listens else None
             self._left = [connection.get_server_pid() for connection in connections]
             # Prepared now, so that each send is one round trip (see GRACE).
             statements = [
@@ -151,8 +151,13 @@ class PostgresEngine:
             raise
         return link
 
-    async def _connect(self, lost: Lost, connections: list[Any]) -> Any:
-        connection = await asyncpg.connect(self._dsn, loop=NamesLoop(self._names), password=self.password)
+    async def connect(self, *_: object, **options: Any) -> Any:
+        """Connect. May be given to a pool, whose own dsn and loop it ignores."""
+        options |= {"loop": NamesLoop(self._names), "password": self._password}
+        return await asyncpg.connect(self._dsn, **options)
+
+    async def _watched(self, lost: Lost, connections: list[Any]) -> Any:
+        connection = await self.connect()
         connections.append(connection)
         connection.add_termination_listener(lambda _: lost(ConnectionResetError("PostgreSQL hung up")))
         return connection
@@ -163,26 +168,20 @@ class PostgresEngine:
         try:
             await listener.execute(sql)
         except asyncpg.LockNotAvailableError:
-            raise _ListenBusyError(await publisher.fetchval("SELECT pg_notification_queue_usage()")) from None
+            usage = await publisher.fetchval("SELECT pg_notification_queue_usage()")
+            why = f"another LISTEN still runs; the queue of NOTIFY is {usage:.0%} full"
+            raise _BusyError(why, _REMEDY_LISTEN) from None
 
     def explain(self, exc: Exception) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords."""
         common = explained(self._where, exc, "dsn", _POOLER)
-        return common or f"cannot use {self._where}: {exc or type(exc).__name__}; {_remedy(exc)}"
+        return common or f"cannot use {self._where}: {str(exc) or type(exc).__name__}; {_remedy(exc)}"
 
 
 def _remedy(exc: Exception) -> str:
     match exc:
-        case _ListenBusyError():
-            return (
-                "end sessions that listen and are idle in a transaction (pg_stat_activity), as they fill the queue; if "
-                "LISTEN then takes longer than the bus' timeout, raise it"
-            )
-        case _StillRunningError():
-            return (
-                "it ends by itself; if it is a LISTEN that takes longer than the bus' timeout, raise that, or end "
-                "sessions that listen and are idle in a transaction (pg_stat_activity), as they fill the queue"
-            )
+        case _BusyError():
+            return exc.remedy
         case asyncpg.LockNotAvailableError():
             return (
                 "another session's commit holds the lock of NOTIFY: find it in pg_stat_activity; does it wait for a "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import random
 from typing import Final, final
 
@@ -22,6 +23,9 @@ STEADY: Final = 1.0
 _MOST_BREAKS: Final = 7.0
 #: Attempts in a row that timed out, after which the pause grows no more.
 _MOST_TIMED_OUT: Final = 4
+#: Seconds to wait for the cancelled task to end, and how often to cancel it. A client library may lose a cancellation.
+_PATIENCE: Final = 0.5
+_ATTEMPTS: Final = 4
 
 
 @final
@@ -33,61 +37,40 @@ class Reconnecting:
         timeout: seconds that connecting may take.
     """
 
-    __slots__ = (
-        "_drive",
-        "_engine",
-        "_flushes",
-        "_is_stopped",
-        "_loop",
-        "_pauses",
-        "_rules",
-        "_timeout",
-        "_up",
-        "_up_at",
-        "error",
-    )
-
     def __init__(self, engine: Engine, rules: Rules, timeout: float) -> None:
-        self._engine, self._rules, self._timeout = engine, rules, timeout
-        self._loop = asyncio.get_running_loop()
+        self._engine, self.rules, self._timeout = engine, rules, timeout
+        self._task: asyncio.Task[None] | None = None
         self._pauses: Final = Pauses(timeout)
         self._drive: Drive | None = None
         #: The time of the link's first echo. None: it had none yet.
         self._up_at: float | None = None
         self._is_stopped = False
-        #: For each waiting flush(), the number of its last key.
-        self._flushes: dict[asyncio.Future[None], int] = {}
+        #: Done at the next echo, acknowledgement or stop; None: nothing waits for it.
+        self._next: asyncio.Future[None] | None = None
         #: The error that broke the last link, or prevented it.
         self.error: Exception | None = None
-        #: Done at the first echo; fails with the error if there is none.
-        self._up: asyncio.Future[None] = self._loop.create_future()
+        #: Whether the first echo has arrived.
+        self.was_up = False
 
-    def was_up(self) -> bool:
-        """Whether the first echo has arrived."""
-        return self._up.done() and self._up.exception() is None
+    def begin(self, ended: Callable[[asyncio.Task[None]], object]) -> None:
+        """Connect, and reconnect after each break, in a task of its own. Args: ended: called with it at its end."""
+        run = self._run()
+        try:
+            self._task = asyncio.get_running_loop().create_task(run, name="aiopurgatory bus")
+        except BaseException:
+            run.close()
+            raise
+        self._task.add_done_callback(ended)
 
     async def wait_until_up(self) -> None:
         """Wait for the first echo. Raises: the error that prevented it; BusClosedError: stop() was called before."""
-        await asyncio.wait([self._up])  # and do not cancel it. A cancelled shield() reports its error, from 3.14 on.
-        self._up.result()
+        await self._until(lambda: self.was_up, "it was connected")
 
-    async def run(self) -> None:
-        """Connect, and reconnect after each break. Returns after stop(), or if the first link did not come up."""
-        try:
-            while not self._is_stopped:
-                self._up_at = None
-                self._drive = Drive(self._engine, self._rules, self._timeout, self._look)
-                error = await self._broken(self._drive)
-                self.error = error
-                if not self._up.done():
-                    self._fail(error)
-                    return
-                up_for = 0.0 if self._up_at is None else self._loop.time() - self._up_at
-                timed_out = isinstance(error, TimeoutError | EchoLostError)
-                await asyncio.sleep(self._pauses.after(up_for, timed_out, random()))
-        finally:
-            self.stop()
-            self._rules.closed(self._loop.time())
+    async def flush(self) -> None:
+        """Wait until the server has acknowledged every key. Raises: BusClosedError: stop() was called before."""
+        outbox = self.rules.outbox
+        mark = outbox.mark()
+        await self._until(lambda: outbox.acknowledged_up_to() >= mark, "the server acknowledged every key")
 
     def wake(self) -> None:
         """Wake the link: there is something to send."""
@@ -104,23 +87,35 @@ class Reconnecting:
         self._is_stopped = True
         if self._drive is not None:
             self._drive.abort()
-        for flush in self._flushes:
-            if not flush.done():
-                flush.set_exception(BusClosedError("the bus was closed before the server acknowledged every key"))
-        self._flushes.clear()
-        if not self._up.done():
-            self._fail(BusClosedError("the bus was closed before it was connected"))
+        self._tell()
 
-    async def flush(self) -> None:
-        mark = self._rules.outbox.mark()
-        if self._rules.outbox.acknowledged_up_to() >= mark:
-            return
-        flush = self._loop.create_future()
-        self._flushes[flush] = mark
+    async def end(self) -> asyncio.Task[None] | None:
+        """Stop, and cancel the task. Returns: the task, if it has not ended in bounded time."""
+        self.stop()
+        task = self._task
+        for _ in range(_ATTEMPTS):
+            if task is None or task.done():
+                return None
+            task.cancel()
+            await asyncio.wait([task], timeout=_PATIENCE)
+        return None if task is None or task.done() else task
+
+    async def _run(self) -> None:
+        """Returns after stop(), or if the first link did not come up."""
+        time = asyncio.get_running_loop().time
         try:
-            await flush
+            while not self._is_stopped:
+                self._up_at = None
+                self._drive = Drive(self._engine, self.rules, self._timeout, self._look)
+                self.error = error = await self._broken(self._drive)
+                if not self.was_up:
+                    return
+                up_for = 0.0 if self._up_at is None else time() - self._up_at
+                timed_out = isinstance(error, TimeoutError | EchoLostError)
+                await asyncio.sleep(self._pauses.after(up_for, timed_out, random()))
         finally:
-            self._flushes.pop(flush, None)
+            self.stop()
+            self.rules.closed(time())
 
     async def _broken(self, drive: Drive) -> Exception:
         """Serve a link until it breaks. Returns: the error that broke it."""
@@ -136,21 +131,25 @@ class Reconnecting:
             return exc
         raise AssertionError("a link ends with an exception")
 
-    def _fail(self, why: Exception) -> None:
-        self._up.set_exception(why)
-        self._up.exception()  # mark it as retrieved: perhaps nothing awaits it any more
+    async def _until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait until *holds* is true. Raises: the error that prevented the first link; BusClosedError."""
+        while not holds():
+            if self._is_stopped:
+                raise (None if self.was_up else self.error) or BusClosedError(f"the bus was closed before {what}")
+            if self._next is None or self._next.done():
+                self._next = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._next])  # and do not cancel it: others may wait for it
 
     def _look(self) -> None:
-        """Complete waiting calls after an echo or an acknowledgement."""
-        if self._rules.connected and self._up_at is None:
-            self._up_at = self._loop.time()
-            if not self._up.done():
-                self._up.set_result(None)
-        if self._flushes:
-            acknowledged = self._rules.outbox.acknowledged_up_to()
-            for flush, mark in self._flushes.items():
-                if mark <= acknowledged and not flush.done():
-                    flush.set_result(None)
+        """Note an echo or an acknowledgement."""
+        if self.rules.connected and self._up_at is None:
+            self._up_at, self.was_up = asyncio.get_running_loop().time(), True
+        self._tell()
+
+    def _tell(self) -> None:
+        """Have waiting calls look again."""
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
 
 
 @final

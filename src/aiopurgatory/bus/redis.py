@@ -6,8 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Iterable
 from hashlib import sha1
-from math import inf
-from typing import Any, Final, Unpack
+from typing import Final, Unpack
 
 try:
     from redis import exceptions
@@ -18,7 +17,7 @@ from ..arguments import require_int
 from .addresses import Password
 from .engine import CHANNEL, Hear, Lost, explained
 from .keys import DATA, EVERY_KEY, milliseconds
-from .redis_server import HELLO, RedisServer, ReplicaError, Wire, require_master, run_id
+from .redis_server import HELLO, Command, RedisServer, ReplicaError, Wire, require_master
 from .server import BusOptions, ServerBus
 from .targets import Target
 
@@ -109,32 +108,29 @@ class RedisEngine:
 
     async def open(self, hear: Hear, lost: Lost) -> _RedisLink:
         """Connect twice and subscribe, as ``Engine`` says."""
-        await self._redis.look_up()
-        publisher = self._redis.new_connection()
-        listener = self._redis.new_connection() if self._listens else None
-        connections = [connection for connection in (listener, publisher) if connection is not None]
+        # Only this one must reach a master: a listener on a replica receives every message published on the master.
+        link = _RedisLink(self, await self._redis.connect_to_master(lost), self._channel, self._replay)
         try:
-            for connection in connections:
-                await connection.connect()
-            # Only of the publisher: a listener on a replica receives every message published on the master.
-            await publisher.send_command(*HELLO, check_health=False)
-            facts = await require_master(publisher)
-            if self._replay and int(facts.get(b"version", b"7").partition(b".")[0]) < 7:
-                raise exceptions.ResponseError(f"it is Redis {facts[b'version'].decode()}")
-            await publisher.send_command("INFO", "server", check_health=False)
-            server = await run_id(publisher)
             if self._replay:
-                await publisher.send_command("SCRIPT", "LOAD", _KEEP, check_health=False)
-                await publisher.read_response(timeout=inf)
-            subscription: _Subscription | None = None
-            if listener is not None:
-                subscription = _Subscription(listener, self._channel, self.data_channels, hear, lost)
-                await subscription.confirmed
+                await link.load()
+            if self._listens:
+                await self._subscribe(link, hear, lost)
         except BaseException:
-            for connection in connections:
-                connection.abort()
+            link.abort()
             raise
-        return _RedisLink(self, server, subscription, publisher, self._channel, self._replay)
+        return link
+
+    async def _subscribe(self, link: _RedisLink, hear: Hear, lost: Lost) -> None:
+        own = self._channel.encode()
+
+        def heard(channel: bytes, data: bytes) -> None:
+            message = data.decode(errors="replace")
+            if channel == own or message.startswith(DATA):
+                hear(message)
+
+        listener = link.listener = await self._redis.connect(lost, heard)
+        for confirmation in listener.call_all([("SUBSCRIBE", name) for name in (self._channel, *self.data_channels)]):
+            await confirmation
 
     def explain(self, exc: Exception) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords."""
@@ -147,7 +143,8 @@ class RedisEngine:
         if isinstance(exc, exceptions.TimeoutError):
             exc = TimeoutError()
         common = explained(where, exc, "url", "does a proxy in between split its commands?")
-        return common or f"cannot use {where}: {str(exc).rstrip('.')}; {self._remedy(exc)}"
+        why = str(exc).rstrip(".") or type(exc).__name__
+        return common or f"cannot use {where}: {why}; {self._remedy(exc)}"
 
     def _remedy(self, exc: Exception) -> str:
         match exc:
@@ -170,79 +167,30 @@ class RedisEngine:
                 return "check the certificates, and ssl_ca_certs in the url"
             case _ if "No such file" in str(exc):
                 return "check the paths in the url: ssl_ca_certs, or that of unix://"
-            case _ if "NOAUTH" in str(exc) or "Authentication required" in str(exc):
-                return "the url needs a password: redis://user:password@host"
             case OSError() | exceptions.ConnectionError():
                 return "check that it is running, host and port in the url, and for TLS that it begins with rediss:"
         return "check the url"
 
 
-class _Subscription:
-    """Listens to *channel* on *connection*, which is open, and to messages with data on *data_channels*."""
-
-    def __init__(self, connection: Any, channel: str, data_channels: list[str], hear: Hear, lost: Lost) -> None:
-        self._hear, self._lost, self._channel = hear, lost, channel.encode()
-        self._unconfirmed = 1 + len(data_channels)
-        #: Messages until begin(); then None. They may come with the confirmation.
-        self._early: list[str] | None = []
-        self.confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._wire = Wire(connection, self._heard, self._broken)
-        self._wire.send([("SUBSCRIBE", channel, *data_channels)])
-
-    def begin(self) -> None:
-        """Pass on the messages: from now on, the rules know that the subscription is confirmed (R1)."""
-        early, self._early = self._early or [], None
-        for message in early:
-            self._hear(message)
-
-    def abort(self) -> None:
-        self._wire.abort()
-
-    def _heard(self, answer: Any) -> None:
-        if isinstance(answer, exceptions.ResponseError):
-            is_forbidden = str(answer).startswith("NOPERM")
-            raise exceptions.NoPermissionError(*answer.args) if is_forbidden else answer
-        kind, channel, data = answer
-        if kind == b"message":
-            message = data.decode(errors="replace")
-            if channel != self._channel and not message.startswith(DATA):
-                return
-            if self._early is None:
-                self._hear(message)
-            else:
-                self._early.append(message)
-            return
-        self._unconfirmed -= 1
-        if self._unconfirmed == 0 and not self.confirmed.done():
-            self.confirmed.set_result(None)
-
-    def _broken(self, why: Exception) -> None:
-        if not self.confirmed.done():
-            self.confirmed.set_exception(why)
-        elif not self.confirmed.cancelled():
-            self._lost(why)
-
-
 class _RedisLink:
-    def __init__(
-        self,
-        engine: RedisEngine,
-        server: object,
-        subscription: _Subscription | None,
-        publisher: Any,
-        channel: str,
-        replay: int,
-    ) -> None:
-        self._engine, self._server, self._channel, self._replay = engine, server, channel, replay
+    def __init__(self, engine: RedisEngine, publisher: Wire, channel: str, replay: int) -> None:
+        self._engine, self._publisher, self._channel, self._replay = engine, publisher, channel, replay
         self._stream = f"{channel}:replay"
-        self._subscription, self._publisher = subscription, publisher
+        #: Its data's life tells a server from another. If it does not say, it may be another one.
+        self._server: object = publisher.life or object()
         self._loop = asyncio.get_running_loop()
         self._asked_at = self._loop.time()
-        if subscription is not None:
-            self._loop.call_soon(subscription.begin)
+        #: None: the bus only publishes.
+        self.listener: Wire | None = None
+
+    async def load(self) -> None:
+        """Load the script that keeps messages."""
+        version = self._publisher.facts.get(b"version", b"7").decode()
+        if int(version.partition(".")[0]) < 7:
+            raise exceptions.ResponseError(f"it is Redis {version}")
+        await self._publisher.call("SCRIPT", "LOAD", _KEEP)
 
     async def send(self, messages: list[str]) -> None:
-        publisher = self._publisher
         if self._engine.last_server not in (None, self._server) and not await self._has_kept():
             # Processes connected to this server may have missed the messages that the other one has acknowledged, at
             # least since it became a replica. Those that connected later have checked everything since.
@@ -251,29 +199,26 @@ class _RedisLink:
         commands = self._commands(messages)
         count = len(commands)
         now = self._loop.time()
-        asks = now >= self._asked_at + _ROLE_INTERVAL
-        if asks:
+        if now >= self._asked_at + _ROLE_INTERVAL:
             self._asked_at = now
             commands.append(HELLO)
-        await publisher.send_packed_command(publisher.pack_commands(commands), check_health=False)
-        answer = b""
-        for _ in range(count):
-            answer = await publisher.read_response(timeout=inf)
+        answers = self._publisher.call_all(commands)
+        last = [await answer for answer in answers[:count]][-1]
         head, _, body = messages[-1].partition("\n")
         if self._replay and body:
-            self._engine.kept = answer.decode(), head
+            self._engine.kept = last.decode(), head
         self._engine.last_server, self._engine.acknowledged_at = self._server, self._loop.time()
-        if asks:
-            await require_master(publisher)
+        for role in answers[count:]:
+            await require_master(role)
 
     async def read(self, first: str) -> list[tuple[str, str]]:
         return await self._range(first, "+", _PAGE)
 
-    def _commands(self, messages: list[str]) -> list[tuple[str, ...]]:
+    def _commands(self, messages: list[str]) -> list[Command]:
         if not self._replay:
             return [("PUBLISH", self._channel, message) for message in messages]
         parts = [part for message in messages for part in _parts(message)]
-        return [("EVALSHA", _KEEP_SHA, "1", self._stream, self._channel, str(self._replay), *parts)]
+        return [("EVALSHA", _KEEP_SHA, 1, self._stream, self._channel, self._replay, *parts)]
 
     async def _has_kept(self) -> bool:
         """Whether this server has the messages that another one acknowledged to this process."""
@@ -286,14 +231,13 @@ class _RedisLink:
         return [text.partition("\n")[0] for _, text in entries] == [head]
 
     async def _range(self, first: str, last: str, count: int) -> list[tuple[str, str]]:
-        await self._publisher.send_command("XRANGE", self._stream, first, last, "COUNT", str(count), check_health=False)
-        answer = await self._publisher.read_response(timeout=inf)
+        answer = await self._publisher.call("XRANGE", self._stream, first, last, "COUNT", count)
         return [(id_.decode(), fields[1].decode()) for id_, fields in answer]
 
     def abort(self) -> None:
-        if self._subscription is not None:
-            self._subscription.abort()
         self._publisher.abort()
+        if self.listener is not None:
+            self.listener.abort()
 
 
 def _parts(message: str) -> tuple[str, str]:

@@ -1,33 +1,32 @@
-"""A Redis or Valkey server: its URL, connections to it and what they carry, its role and its run."""
+"""A Redis or Valkey server: its URL, its role, and connections to it with the commands that they carry."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from asyncio import Protocol, WriteTransport
-from collections.abc import Awaitable, Callable, Iterable
-from math import inf
-from typing import Any, Final, cast, final
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final, TypeAlias, cast, final
 
 try:
     import hiredis
     from redis import exceptions
-    from redis.asyncio.connection import (
-        AbstractConnection,
-        Connection,
-        SSLConnection,
-        UnixDomainSocketConnection,
-        parse_url,
-    )
+    from redis.asyncio.connection import AbstractConnection, Connection, DefaultParser, parse_url
     from redis.credentials import CredentialProvider
 except ImportError as exc:
     raise ImportError('aiopurgatory.bus.redis needs redis-py and hiredis: pip install "aiopurgatory[redis]"') from exc
 
 from .addresses import HostNames, Password, parse, password_of
+from .engine import Lost
 
-Command = tuple[str | int, ...]
+Command: TypeAlias = tuple[str | int, ...]
+#: Of a command, to be awaited. It raises what the server, or the end of the connection, says.
+Answer: TypeAlias = asyncio.Future[Any]
 
-#: Its stub knows tuples of one part only.
+#: Its stub knows tuples of one part only. That of redis-py has no types.
 _pack: Final = cast(Callable[[Command], bytes], hiredis.pack_command)
+
+_parse: Final = cast(Callable[[str], Exception], DefaultParser.parse_error)
 
 #: A reader returns this if it has no whole answer.
 MORE: Final = object()
@@ -51,14 +50,17 @@ _MISTAKES: Final = re.compile(
     re.IGNORECASE,
 )
 
+#: Asks for the server's role. No ACL can forbid it. Redis before 6.2 demands the protocol's version.
+HELLO: Final = ("HELLO", "2")
+
 
 class ReplicaError(Exception):
     """The server is a replica."""
 
 
-def is_mistake(exc: exceptions.ResponseError) -> bool:
+def is_mistake(exc: Exception) -> bool:
     """Is *exc* a mistake, which does not heal? All else that a server refuses is an outage."""
-    return bool(_MISTAKES.search(str(exc))) or isinstance(exc, exceptions.NoPermissionError)
+    return isinstance(exc, exceptions.ResponseError) and bool(_MISTAKES.search(str(exc)))
 
 
 class _Credentials(CredentialProvider):
@@ -70,6 +72,21 @@ class _Credentials(CredentialProvider):
     async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
         password = await self._password()
         return (self._user, password) if self._user else (password,)
+
+
+class _Abortable(AbstractConnection):
+    """Adds abort() to redis-py's connections. Their own methods to close wait until everything is sent."""
+
+    def transport(self) -> asyncio.WriteTransport:
+        writer = self._writer
+        assert writer is not None, "it is connected"
+        return writer.transport
+
+    def abort(self) -> None:
+        writer = self._writer
+        self._reader = self._writer = None
+        if writer is not None:
+            writer.transport.abort()
 
 
 class RedisServer:
@@ -93,42 +110,42 @@ class RedisServer:
         if called := password_of(password):
             self._options.pop("password", None)
             self._options["credential_provider"] = _Credentials(self._options.pop("username", None), called)
-        self._kind = _KINDS[self._options.pop("connection_class", Connection)]
+        kind = self._options.pop("connection_class", Connection)
+        self._kind: Any = type(kind.__name__, (_Abortable, kind), {})
         try:
             self._kind(**self._options)
         except TypeError:  # its message may show a part of a password with an & in it
             raise ValueError("url must have only options of redis-py's connections") from None
 
-    async def look_up(self) -> None:
-        """Look up its host: redis-py does so again, and then does not hang."""
-        for host in self._hosts:
+    async def connect(self, lost: Lost, heard: Callable[[bytes, bytes], object] | None = None) -> Wire:
+        """Connect, and log in. Args: as for Wire."""
+        for host in self._hosts:  # redis-py looks it up again, and then does not hang
             await self._names.addresses(host)
-
-    def new_connection(self) -> Any:
-        """Return a connection of redis-py with an abort(), not connected yet."""
-        return self._kind(**self._options)
-
-    async def life(self, connection: Any) -> str:
-        """Return a text for the incarnation of the server's data: a restart or a failover changes it.
-
-        Returns: an empty text if the server does not say.
-        """
-        await connection.send_command("INFO", "replication", check_health=False)
-        return await _found(connection, rb"^master_replid:(\w+)")
-
-
-#: Asks for the server's role. No ACL can forbid it. Redis before 6.2 demands the protocol's version.
-HELLO: Final = ("HELLO", "2")
-
-
-async def require_master(connection: Any) -> dict[bytes, Any]:
-    """Read the answer to HELLO. Returns: what it says. Raises: ReplicaError: the server is a replica."""
-    try:
-        answer = await connection.read_response(timeout=inf)
-    except exceptions.ResponseError as exc:  # Redis before 6, or renamed: the role stays unknown
-        if not is_mistake(exc):
+        connection = self._kind(**self._options)
+        try:
+            await connection.connect()
+            return Wire(connection, lost, heard)
+        except BaseException:
+            connection.abort()
             raise
-        return {}
+
+    async def connect_to_master(self, lost: Lost) -> Wire:
+        """Connect, and learn the facts and the life. Raises: ReplicaError: the server is a replica."""
+        wire = await self.connect(lost)
+        try:
+            role, info = wire.call_all([HELLO, ("INFO", "replication")])
+            wire.facts = await require_master(role)
+            found = re.search(rb"^master_replid:(\w+)", await _unless_refused(info) or b"", re.MULTILINE)
+            wire.life = found[1].decode() if found else ""
+        except BaseException:
+            wire.abort()
+            raise
+        return wire
+
+
+async def require_master(role: Answer) -> dict[bytes, Any]:
+    """Return the facts in the answer to HELLO. Raises: ReplicaError: the server is a replica."""
+    answer = await _unless_refused(role) or ()  # Redis before 6, or renamed: the role stays unknown
     facts: dict[bytes, Any] = dict(zip(answer[::2], answer[1::2], strict=False))
     # In a cluster, every node forwards messages, replicas too.
     if facts.get(b"role") == b"replica" and facts.get(b"mode") != b"cluster":
@@ -136,90 +153,99 @@ async def require_master(connection: Any) -> dict[bytes, Any]:
     return facts
 
 
-async def run_id(connection: Any) -> object:
-    """Read the answer to INFO. Returns: the id of this run of the server; a new object if the id is not known."""
-    return await _found(connection, rb"^run_id:(\w+)") or object()
-
-
-async def _found(connection: Any, pattern: bytes) -> str:
-    """Read the answer to INFO. Returns: the match of the group of *pattern*; empty: nothing."""
+async def _unless_refused(answer: Answer) -> Any:
+    """Return *answer*; None: its command is forbidden, renamed or unknown."""
     try:
-        answer = await connection.read_response(timeout=inf)
-    except exceptions.ResponseError as exc:  # forbidden, or renamed
+        return await answer
+    except exceptions.ResponseError as exc:
         if not is_mistake(exc):
             raise
-        return ""
-    found = re.search(pattern, answer, re.MULTILINE)
-    return found[1].decode() if found else ""
-
-
-class _Abortable(AbstractConnection):
-    """Adds abort() to redis-py's connections. Their own methods to close wait until everything is sent."""
-
-    def transport(self) -> WriteTransport:
-        writer = self._writer
-        assert writer is not None, "it is connected"
-        return writer.transport
-
-    def abort(self) -> None:
-        writer = self._writer
-        self._reader = self._writer = None
-        if writer is not None:
-            writer.transport.abort()
-
-
-class _Tcp(_Abortable, Connection):
-    pass
-
-
-class _Tls(_Abortable, SSLConnection):
-    pass
-
-
-class _Unix(_Abortable, UnixDomainSocketConnection):
-    pass
-
-
-_KINDS: Final[dict[type, type[Any]]] = {Connection: _Tcp, SSLConnection: _Tls, UnixDomainSocketConnection: _Unix}
+        return None
 
 
 @final
-class Wire(Protocol):
+class Wire(asyncio.Protocol):
     """Takes *connection* over from redis-py. There, every answer passes a stream and five coroutines.
 
     Args:
         connection: it is open, and no answer is missing on it.
-        heard: called with each answer. An error of the server is a ResponseError. Its text begins with its code.
         lost: called with the reason when the connection ends, unless abort() was called before.
+        heard: called with the channel and the data of each message.
     """
 
-    def __init__(self, connection: Any, heard: Callable[[Any], object], lost: Callable[[Exception], object]) -> None:
-        self._connection, self._heard, self._lost = connection, heard, lost
-        self._reader = hiredis.Reader(exceptions.InvalidResponse, exceptions.ResponseError, notEnoughData=MORE)
+    def __init__(self, connection: Any, lost: Lost, heard: Callable[[bytes, bytes], object] | None = None) -> None:
+        self._connection, self._lost, self._heard = connection, lost, heard
+        self._reader = hiredis.Reader(exceptions.InvalidResponse, _error, notEnoughData=MORE)
+        self._loop = asyncio.get_running_loop()
+        #: The answers that the server owes, the oldest first.
+        self._owed: deque[Answer] = deque()
         self._is_over = False
-        self._transport: WriteTransport = connection.transport()
+        #: Of connect_to_master(): what the server tells of itself, and the incarnation of its data, which a restart or
+        #: a failover changes; empty: it does not say.
+        self.facts: dict[bytes, Any] = {}
+        self.life = ""
+        self._transport: asyncio.WriteTransport = connection.transport()
         self._transport.set_protocol(self)
 
-    def send(self, commands: Iterable[Command]) -> None:
-        self._transport.write(b"".join(map(_pack, commands)))
+    def call(self, *command: str | int) -> Answer:
+        """Call a command. Raises: ConnectionError: the connection has ended."""
+        return self.call_all([command])[0]
 
-    def abort(self) -> None:
-        """Close it at once: the server may not answer. Idempotent."""
+    def call_all(self, commands: Collection[Command]) -> list[Answer]:
+        """Call *commands*, sent together. Raises: ConnectionError: the connection has ended."""
+        if self._is_over:
+            raise ConnectionError("the connection has ended")
+        answers = [self._loop.create_future() for _ in commands]
+        try:
+            self._owed += answers
+            self._transport.write(b"".join(map(_pack, commands)))
+        except BaseException as exc:  # as of a signal handler: some may be unsent
+            self._end(ConnectionError(f"a command was interrupted by {type(exc).__name__}"))
+            raise
+        return answers
+
+    def abort(self, why: Exception | None = None) -> None:
+        """Close it at once: the server may not answer. Calls fail with *why*. Idempotent."""
         self._is_over = True
         self._connection.abort()
+        while self._owed:
+            _fail(self._owed.popleft(), why or ConnectionError("the connection was closed"))
 
     def data_received(self, data: bytes) -> None:
         try:
             self._reader.feed(data)
-            while not self._is_over and (answer := self._reader.gets()) is not MORE:
-                self._heard(answer)
+            while not self._is_over and (found := self._reader.gets()) is not MORE:
+                self._take(found)
         except Exception as exc:
             self._end(exc)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc or ConnectionError("the server has closed the connection"))
 
+    def _take(self, found: Any) -> None:
+        if self._heard is not None and isinstance(found, list) and found[0] == b"message":
+            self._heard(found[1], found[2])
+            return
+        answer = self._owed.popleft()
+        if isinstance(found, Exception):
+            _fail(answer, found)
+        elif not answer.done():
+            answer.set_result(found)
+
     def _end(self, why: Exception) -> None:
         if not self._is_over:
-            self.abort()
+            self.abort(why)
             self._lost(why)
+
+
+def _error(text: str) -> Exception:
+    """Return redis-py's error for *text*, but with the server's code, which redis-py leaves out."""
+    exc = _parse(text)
+    BaseException.__init__(exc, text)
+    return exc
+
+
+def _fail(answer: Answer, exc: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(exc)
+        answer.exception()  # retrieved: its task may be gone

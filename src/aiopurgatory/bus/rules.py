@@ -53,17 +53,6 @@ MAX_ORIGINS: Final = 1_000
 class Echo:
     """Tracks which acknowledgements and echoes the server owes (R3). Times are in seconds."""
 
-    __slots__ = (
-        "_acknowledged",
-        "_heartbeat",
-        "_number",
-        "_sent_at",
-        "_timeout",
-        "_unacknowledged_since",
-        "_unechoed",
-        "echoed_at",
-    )
-
     def __init__(self, heartbeat: float, timeout: float) -> None:
         self._heartbeat: Final = heartbeat
         self._timeout: Final = timeout

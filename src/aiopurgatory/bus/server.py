@@ -10,23 +10,18 @@ from collections.abc import Hashable, Iterable
 from contextvars import Context
 from functools import partial
 from math import inf
-from typing import Final, TypedDict, cast
+from typing import TypedDict, cast
 
 from ..arguments import require_seconds
 from ..clock import running_loop
 from ..core.kit import Observer
 from .bus import Bus, BusStatistics
 from .engine import CHANNEL, BusClosedError, BusConnectError, DataEngine, Engine
-from .outbox import Outbox
 from .reconnecting import Reconnecting
 from .rules import Rules
 from .targets import Target
 
 logger = logging.getLogger("aiopurgatory")
-
-#: Seconds to wait for a cancelled task to end, and how often to cancel it. A client library may lose a cancellation.
-_PATIENCE: Final = 0.5
-_ATTEMPTS: Final = 4
 
 
 class BusOptions(TypedDict, total=False):
@@ -79,15 +74,15 @@ class ServerBus(Bus):
         super().__init__(targets, observers=observers, name=name)
         self._engine = engine
         self._heartbeat, self._timeout, self._spread = heartbeat, timeout, spread
-        self._rules = self._new_rules()
-        self._reconnecting: Reconnecting | None = None
-        self._task: asyncio.Task[None] | None = None
+        #: Of the newest start.
+        self._reconnecting = self._new_reconnecting()
         #: Why its task has ended by itself.
         self._died: str | None = None
 
     def __repr__(self) -> str:
         state = "connected" if self._is_connected() else "disconnected" if self._is_open else "closed"
-        return f"<{type(self).__name__} {self.name!r} {state} outbox={len(self._rules.outbox)} gaps={self._rules.gaps}>"
+        rules = self._reconnecting.rules
+        return f"<{type(self).__name__} {self.name!r} {state} outbox={len(rules.outbox)} gaps={rules.gaps}>"
 
     async def start(self) -> None:
         """Connect, in the running loop. Return when the first echo has arrived.
@@ -101,22 +96,20 @@ class ServerBus(Bus):
         """
         loop = running_loop()
         if self._is_open_in(loop):
-            if self._reconnecting is not None:
-                await self._until_up(self._reconnecting)
+            await self._until_up(self._reconnecting)
             return
         self._begin(loop)
         self._died = None
-        # New objects, because the task of an earlier start may still be ending.
-        self._rules = self._new_rules()
-        self._reconnecting = reconnecting = Reconnecting(self._engine, self._rules, self._timeout)
+        # A new one, because the task of an earlier start may still be ending.
+        self._reconnecting = reconnecting = self._new_reconnecting()
         # In an empty context: a request may call this, and the bus lives longer.
-        self._task = task = Context().run(self._begin_task, loop, reconnecting)
+        Context().run(reconnecting.begin, partial(self._ended, reconnecting))
         self._count_as_open()
         try:
             self._tell(lambda observer: observer.opened(self))
             await self._until_up(reconnecting)
         except BaseException:
-            await self._stop(task, reconnecting)
+            await self._stop(reconnecting)
             raise
 
     async def aclose(self) -> None:
@@ -126,25 +119,23 @@ class ServerBus(Bus):
         dropped, and a warning is logged. A second call does nothing. In a forked child process, it leaves the
         connections to the parent.
         """
-        task, reconnecting, self._died = self._task, self._reconnecting, None
-        is_open = self._is_open
+        reconnecting, is_open, self._died = self._reconnecting, self._is_open, None
         self._shut()
-        if not is_open or task is None or reconnecting is None:
-            return
-        if self._pid != os.getpid():  # closing the sockets would remove them from the epoll shared with the parent
+        # In a child, closing the sockets would remove them from the epoll shared with the parent.
+        if not is_open or self._pid != os.getpid():
             return
         try:
-            if self._loop is asyncio.get_running_loop() and self._rules.connected:
+            if self._loop is asyncio.get_running_loop() and reconnecting.rules.connected:
                 async with asyncio.timeout(self._timeout):
                     await reconnecting.flush()
         except (TimeoutError, BusClosedError):
             pass
         finally:
-            await self._stop(task, reconnecting)
+            await self._stop(reconnecting)
 
     def _publish(self, key: Hashable, line: str, limit: int | None) -> None:
-        assert self._loop is not None and self._reconnecting is not None  # noqa: PT018 both are set by start()
-        self._rules.publish(key, line, self._loop.time(), limit)
+        assert self._loop is not None, "it is open"
+        self._reconnecting.rules.publish(key, line, self._loop.time(), limit)
         self._reconnecting.wake()
 
     async def flush(self) -> None:
@@ -157,7 +148,6 @@ class ServerBus(Bus):
             RuntimeError: called in another thread, event loop or process.
         """
         self._check_here()
-        assert self._reconnecting is not None
         await self._reconnecting.flush()
 
     def statistics(self) -> BusStatistics:
@@ -165,7 +155,7 @@ class ServerBus(Bus):
 
         In a forked child process, a bus of the parent is not connected.
         """
-        rules, connected = self._rules, self._is_connected()
+        rules, connected = self._reconnecting.rules, self._is_connected()
         is_alive = self._is_open or self._died is not None
         now = self._loop.time() if self._loop is not None and is_alive and not self._loop.is_closed() else -inf
         return BusStatistics(
@@ -184,12 +174,11 @@ class ServerBus(Bus):
 
     # inside
 
-    def _new_rules(self) -> Rules:
+    def _new_reconnecting(self) -> Reconnecting:
         fan = self._targets
-        origin = secrets.token_hex(8)
         replays = getattr(self._engine, "replays", False)  # most engines have no such attribute
-        return Rules(
-            origin,
+        rules = Rules(
+            secrets.token_hex(8),
             fan.check,
             fan.check_all,
             self._heartbeat,
@@ -200,19 +189,10 @@ class ServerBus(Bus):
             tell=fan.tell,
             warn=partial(logger.warning, "bus %r: %s", self.name),
         )
-
-    def _begin_task(self, loop: asyncio.AbstractEventLoop, reconnecting: Reconnecting) -> asyncio.Task[None]:
-        run = reconnecting.run()
-        try:
-            task = loop.create_task(run, name="aiopurgatory bus")
-        except BaseException:
-            run.close()
-            raise
-        task.add_done_callback(partial(self._ended, self._rules.outbox, reconnecting))
-        return task
+        return Reconnecting(self._engine, rules, self._timeout)
 
     def _is_connected(self) -> bool:
-        return self._rules.connected and self._is_open and self._pid == os.getpid()
+        return self._reconnecting.rules.connected and self._is_open and self._pid == os.getpid()
 
     async def _until_up(self, reconnecting: Reconnecting) -> None:
         try:
@@ -228,33 +208,30 @@ class ServerBus(Bus):
     def _why_not_connected(self) -> str | None:
         if self._is_open and self._pid != os.getpid():
             return self._why_not_here()
-        error = self._reconnecting.error if self._reconnecting is not None and self._is_open else None
+        error = self._reconnecting.error if self._is_open else None
         return self._died if error is None else self._engine.explain(error)
 
-    async def _stop(self, task: asyncio.Task[None], reconnecting: Reconnecting) -> None:
-        """End *task* in bounded time. Its connections are dropped before the first await, even if this is cancelled."""
-        if task is self._task:  # not of a later start()
+    async def _stop(self, reconnecting: Reconnecting) -> None:
+        """End *reconnecting* in bounded time, and drop its connections at once, even if this is cancelled."""
+        if reconnecting is self._reconnecting:  # not of a later start()
             self._shut()
-        reconnecting.stop()
-        for _ in range(_ATTEMPTS):
-            task.cancel()
-            done, _ = await asyncio.wait([task], timeout=_PATIENCE)
-            if done:
-                return
-        message = f"aiopurgatory: a task of {self!r} did not end when cancelled, and was abandoned"
-        task.get_loop().call_exception_handler({"message": message, "task": task})
+        task = await reconnecting.end()
+        if task is not None:
+            message = f"aiopurgatory: a task of {self!r} did not end when cancelled, and was abandoned"
+            task.get_loop().call_exception_handler({"message": message, "task": task})
 
-    def _ended(self, outbox: Outbox, reconnecting: Reconnecting, task: asyncio.Task[None]) -> None:
+    def _ended(self, reconnecting: Reconnecting, task: asyncio.Task[None]) -> None:
         """Log the number of lost keys, and the reason if *task* ended otherwise than by aclose().
 
         It may be cancelled at the loop's end, or by mistake. The bus then stays open for observers, so that its metrics
         do not disappear.
         """
         reconnecting.stop()  # a task cancelled before its first step has not called it
+        outbox = reconnecting.rules.outbox
         if len(outbox):
             keys = f"{len(outbox)} keys that the server has not acknowledged"
             logger.warning("bus %r ended with %s: other processes may not check them", self.name, keys)
-        if task is not self._task or not self._is_open or not reconnecting.was_up():
+        if reconnecting is not self._reconnecting or not self._is_open or not reconnecting.was_up:
             return
         why = "was cancelled" if task.cancelled() else f"ended with {task.exception()!r}"
         self._died = f"the bus' task {why}, but not by aclose(): call aclose() and start() to connect again"
@@ -268,6 +245,6 @@ def hear_data(bus: ServerBus, channel: str) -> None:
     if channel in channels:
         return
     channels.append(channel)
-    if bus._is_open and bus._loop is not None and bus._reconnecting is not None:
+    if bus._is_open and bus._loop is not None:
         why = f"it subscribes to {channel}, too"
         bus._loop.call_soon_threadsafe(bus._reconnecting.renew, why)  # logs are made anywhere

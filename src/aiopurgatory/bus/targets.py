@@ -17,11 +17,9 @@ class Target(Protocol):
 
         Args: limit: of the publish; given only if it has one. A target to which it means nothing calls everything.
         """
-        ...
 
     def notify_all(self) -> object:
         """Called when messages may have been lost: any state may have changed. Must not block."""
-        ...
 
 
 class DataTarget(ABC):

@@ -51,6 +51,8 @@ class KeyChecks:
         # Keys to check when the running check is through, and on the next iterations; with the limit of each.
         self._nested: OrderedDict[Hashable, int] = OrderedDict()
         self._soon: OrderedDict[Hashable, int] = OrderedDict()
+        #: Keys that somebody will mark: until then, an operation that completes at its deadline misses no trigger.
+        self.coming: Final[set[Hashable]] = set()
         # What is left of the check that work() makes; its key; and its number: that of the newest mark of its key,
         # before the check or during it.
         self._steps: Iterator[None] | None = None
@@ -79,9 +81,12 @@ class KeyChecks:
         return 0
 
     def mark(self, key: Hashable, limit: int) -> None:
-        """Check *key* on the next iteration."""
+        """Check *key*, or every key, on the next iterations."""
         self._loop.check_thread()
-        if self._watchers.entry_of(key) is not None:
+        if key is EVERY_KEY:
+            if self._watchers.pending > 0:
+                self._mark(key, limit)
+        elif self._watchers.entry_of(key) is not None:
             self._mark(key, limit)
         else:
             self.miss(key)
@@ -91,12 +96,6 @@ class KeyChecks:
         self._until_told -= 1
         if self._until_told <= 0:
             self._until_told = self._finder.unwatched(key)
-
-    def mark_all(self) -> None:
-        """Check every key on the next iterations."""
-        self._loop.check_thread()
-        if self._watchers.pending > 0:
-            self._mark(EVERY_KEY, ALL)
 
     def has_work(self) -> bool:
         """Is a key marked, or partly checked?"""
@@ -122,13 +121,13 @@ class KeyChecks:
         return False
 
     def is_about_to_check(self, op: Operation) -> bool:
-        """Is a key of *op* marked, or being checked in slices that may not have reached *op* yet?"""
+        """Is a key of *op* marked, coming, or being checked in slices that may not have reached *op* yet?"""
         keys = op._op_keys
         is_working = self._steps is not None
         if EVERY_KEY in self._soon or (is_working and self._soon_key is EVERY_KEY):
             return True
         for key in keys:
-            if key in self._soon:
+            if key in self._soon or key in self.coming:
                 return True
         return is_working and self._soon_key in keys
 
@@ -137,6 +136,7 @@ class KeyChecks:
         self._steps = self._soon_key = None
         self._nested.clear()
         self._soon.clear()
+        self.coming.clear()
 
     def call_for_read(self, op: Operation) -> int:
         """Called while *op* is tried, which is to read again. If a check tries it, that check has an effect.

@@ -33,17 +33,7 @@ class Follow(Closing):
     further: nothing is lost.
     """
 
-    __slots__ = (
-        "_after",
-        "_events",
-        "_is_over",
-        "_is_waiting",
-        "_listener",
-        "_loop",
-        "_position",
-        "_ready",
-        "_topic",
-    )
+    __slots__ = ("_after", "_events", "_is_over", "_is_waiting", "_listener", "_loop", "_position", "_ready", "_topic")
 
     def __init__(self, ready: Callable[[], Awaitable[tuple[Purgatory, Tails]]], topic: str, after: str | None) -> None:
         self._ready, self._topic, self._after = ready, topic, after

@@ -22,10 +22,10 @@ from .follow import Follow
 from .position import Position
 from .rules import state_of
 from .run import Run, Runs
-from .store import NEWEST, Commit, Store, WatchedStore, asked
+from .store import NEWEST, Commit, Store, WatchedStore
 from .tails import Tails
 from .writer import Writer
-from .writes import Appending, Keep
+from .writes import Appending, Keep, Stamp
 
 _logger: Final = logging.getLogger("aiopurgatory")
 
@@ -300,10 +300,10 @@ class EventLog(Starting):
             topic: 1 to 200 characters. It begins with its first event.
             data: the event's text, at most 1 MiB.
             name: its kind, as for ``Run.append()``.
-            id: an id of your own, of 1 to 100 characters: if one of the topic's last 64 ids is the same, nothing is
-                added. So a call that failed, or was cancelled, can be repeated. None (default): such a call may add the
-                event twice. (Repeats by the log itself in an outage never add it twice, unless 64 other processes have
-                written to the topic meanwhile.)
+            id: an id of your own, of 1 to 100 characters. A topic remembers its last 64 writers: each id is one, and
+                each process that gives none. If it remembers this id, nothing is added. So a call that failed, or was
+                cancelled, can be repeated. None (default): such a call may add the event twice. (Repeats by the log
+                itself in an outage add it once, unless 64 others have written to the topic meanwhile.)
             timeout: seconds of an outage to wait through; default 15.
 
         Returns: the id of the event.
@@ -322,8 +322,8 @@ class EventLog(Starting):
             require(1 <= len(id) <= 100, "id", "of 1 to 100 characters", id)
         require_seconds("timeout", timeout)
         writer = self._writer(topic)
-        stamp = writer.stamp() if id is None else None
-        return await writer.write(Appending(data, name, self._keep, writer_id=id, stamp=stamp), timeout)
+        stamp = writer.stamp() if id is None else Stamp(id, 0)
+        return await writer.write(Appending(data, name, self._keep, stamp=stamp), timeout)
 
     async def end(self, topic: str, reason: str = "done", *, timeout: float = 15.0) -> str:
         """End a topic that many write to, or, from any process, a run: its producer gets EndedError.
@@ -370,7 +370,7 @@ class EventLog(Starting):
         """
         require_topic(topic)
         await self._ready()
-        state = state_of(await asked(self._store.read(topic, NEWEST, 1, 1)))
+        state = state_of(await self._store.read(topic, NEWEST, 1, 1))
         return state.id_of(state.last) if state is not None and state.last > 0 else None
 
     # inside
@@ -393,7 +393,7 @@ class EventLog(Starting):
             self._loop, self._turn, self._tails = loop, asyncio.Lock(), None
             self._down = None
             self._writers.clear()
-            self._runs.forget()
+            self._runs.open.clear()
         elif self._loop is not loop and self._tails is None:
             self._loop, self._turn, self._down = loop, asyncio.Lock(), None
         return self._turn

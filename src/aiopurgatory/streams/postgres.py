@@ -14,7 +14,7 @@ except ImportError as exc:
     raise ImportError('aiopurgatory.streams.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
 
 from ..arguments import require_int
-from ..bus.addresses import HostNames, NamesLoop, Password
+from ..bus.addresses import Password
 from ..bus.postgres import PostgresBus, PostgresEngine
 from ..clock import cancellations
 from ..errors import PurgatoryError
@@ -148,7 +148,7 @@ class PostgresStore(Store):
         password: Password | None,
     ) -> None:
         self._engine = PostgresEngine(dsn, "aiopurgatory", timeout, password=password)
-        self._dsn, self._name, self._bus, self._timeout = dsn, name, bus, timeout
+        self._name, self._bus, self._timeout = name, bus, timeout
         self._connections, self._keep = connections, keep
         self._commit, self._read, self._drop_old = (
             sql.format(name=name, life=_LIFE) for sql in (_COMMIT, _READ, _DROP_OLD)
@@ -159,20 +159,17 @@ class PostgresStore(Store):
         #: The last outage that a read found, and when.
         self._down: StoreDownError | None = None
         self._down_at = 0.0
-        self._names = HostNames()
         self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         await self._bus.open(notify, notify_all)
         self._turns, self._down = asyncio.Semaphore(max(1, self._connections - 1)), None
         self._pool = await asyncpg.create_pool(
-            self._dsn,
             min_size=0,
             max_size=self._connections,
             timeout=self._timeout,
             command_timeout=self._timeout,
-            connect=self._connect,
-            password=self._engine.password,
+            connect=self._engine.connect,
         )
         try:
             await self._sweep()
@@ -212,9 +209,6 @@ class PostgresStore(Store):
         if not done:
             return await self.read(topic, NEWEST, 1, 1)
         return Page(commit.version, commit.state, 0.0, done[0][0], commit.server, [])
-
-    async def _connect(self, *args: Any, **options: Any) -> Any:
-        return await asyncpg.connect(*args, **(options | {"loop": NamesLoop(self._names)}))
 
     async def _fetch(self, sql: str, *arguments: Any) -> Any:
         assert self._pool is not None, "it is open"

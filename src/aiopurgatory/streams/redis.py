@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from hashlib import sha1
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, final
 
 try:
     from redis import exceptions
@@ -13,10 +16,11 @@ except ImportError as exc:
 
 from ..bus.addresses import Password
 from ..bus.redis import RedisBus
-from ..bus.redis_server import RedisServer
-from .commands import Commands, OtherLifeError
+from ..bus.redis_server import Answer, RedisServer, ReplicaError, Wire, is_mistake
+from .event import StoreDownError
 from .log import EventLog, LogOptions
 from .store import NEWEST, Commit, Notify, Page, Row, Store
+from .tasks import Tasks
 from .wakeups import LogBus
 
 
@@ -160,10 +164,110 @@ class RedisStore(Store):
         rest = (2, f"{key}:state", f"{key}:events", *arguments)
         try:
             return await self._commands.call(life, "EVALSHA", _HASHES[script], *rest)
-        except exceptions.ResponseError as exc:
-            if not str(exc).startswith("NOSCRIPT"):
-                raise
+        except exceptions.NoScriptError:
             return await self._commands.call(life, "EVAL", script, *rest)
+
+
+class OtherLifeError(Exception):
+    """The server's data has another life than the command is for, so it was not sent."""
+
+
+@final
+class Commands:
+    """Calls commands on one connection to *server*. It connects when there is a command, and again after each break.
+
+    Args: timeout: seconds that a command may take, and connecting, too.
+    """
+
+    def __init__(self, server: RedisServer, timeout: float) -> None:
+        self._server, self._timeout = server, timeout
+        self._tasks = Tasks()
+        self._connecting: asyncio.Task[Wire] | None = None
+        self._wire: Wire | None = None
+        #: The answers that are owed, the oldest first, and when each is overdue.
+        self._owed: deque[tuple[float, Answer]] = deque()
+        #: Looks at the oldest one. Not set anew for each answer.
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def call(self, life: str | None, *command: str | int) -> tuple[str, Any]:
+        """Call *command*. Args: life: the incarnation that the server's data must have; None: any.
+
+        Returns: the incarnation of the server's data, and the answer.
+
+        Raises:
+            OtherLifeError: the data have another incarnation.
+            StoreDownError: there is no answer, so the command may have been executed.
+            ResponseError: of redis-py: a mistake.
+        """
+        wire: Wire | None = None
+        try:
+            wire = self._wire or await self._connected()
+            if life not in (None, wire.life):
+                raise OtherLifeError
+            return wire.life, await self._timed(wire.call(*command))
+        except (OSError, exceptions.RedisError, ReplicaError) as exc:
+            if wire is not None and is_mistake(exc):
+                raise
+            if wire is self._wire:
+                self._drop(exc)
+            why = "it did not answer in time" if isinstance(exc, TimeoutError) else str(exc) or type(exc).__name__
+            raise StoreDownError(f"cannot use {self._server.where}: {why}") from exc
+
+    def renew(self) -> None:
+        """Connect anew for the next command. Those under way fail with StoreDownError."""
+        self._drop(ConnectionError("another server may be the master now"))
+
+    async def aclose(self) -> None:
+        """Disconnect. Commands that wait fail with StoreDownError."""
+        closed = ConnectionError("the log was closed")
+        self._drop(closed)
+        await self._tasks.aclose()
+        self._drop(closed)  # redis-py may have lost the cancellation, and connected
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _connected(self) -> Wire:
+        if self._connecting is None:
+            # In an empty context: the connection outlives the request that calls this.
+            self._connecting = Context().run(self._tasks.begin, self._connect(), "Redis")
+        connecting = self._connecting
+        await asyncio.wait([connecting])  # and do not cancel it: other commands may wait for it
+        if connecting.cancelled():
+            raise ConnectionError("the log was closed")
+        return connecting.result()
+
+    async def _connect(self) -> Wire:
+        try:
+            async with asyncio.timeout(self._timeout):
+                self._wire = wire = await self._server.connect_to_master(self._drop)
+            return wire
+        finally:
+            self._connecting = None
+
+    def _timed(self, answer: Answer) -> Answer:
+        """Return *answer*. The connection ends if it is not there in time."""
+        loop = asyncio.get_running_loop()
+        while self._owed and self._owed[0][1].done():
+            self._owed.popleft()
+        due = loop.time() + self._timeout
+        self._owed.append((due, answer))
+        if self._timer is None:  # in an empty context: it outlives the request that calls this
+            self._timer = loop.call_at(due, self._look, loop, context=Context())
+        return answer
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        due = next((due for due, answer in self._owed if not answer.done()), None)
+        if due is not None and due <= loop.time():
+            self._drop(TimeoutError())
+        elif due is not None:
+            self._timer = loop.call_at(due, self._look, loop)
+
+    def _drop(self, why: Exception) -> None:
+        """End the connection. Commands under way fail."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.abort(why)
 
 
 def _page(life: str, answer: list[Any], rows: list[Row]) -> Page:

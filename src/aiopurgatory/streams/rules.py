@@ -8,7 +8,8 @@ S1 The events of a topic are numbered without gaps, in the order of their commit
    begins a generation, too.
 S2 A reader gives the number of its last event. If the next one is not there, it is gone, and the reader is told.
 S3 A writer counts its events, so an append that is repeated after a lost reply adds nothing. Of a run,
-   its only producer does so; of a topic that many write to, each process. Callers may give an id in addition.
+   its only producer does so; of a topic that many write to, each process. An id given by the caller counts as a writer
+   of one event.
 S4 A topic has one run, for ever. Its end is final, and so is the loss of it to another producer.
 S5 The end is an event, and its data the reason: done, failed, cancelled, abandoned, or any other.
 S6 A producer has a lease, which each commit renews. A worker that sees it expired throughout a pause, with no commit
@@ -24,7 +25,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, fields
 from json.encoder import encode_basestring_ascii
 from math import inf
 from typing import Final, NamedTuple, TypeGuard
@@ -63,7 +63,7 @@ class IdGeneration(NamedTuple):
 
 
 class Stamped(NamedTuple):
-    """The last event of a writer: its stamp, and its number."""
+    """The last event of a writer: its name, its own count of its events, and the number of the event."""
 
     writer: str
     serial: int
@@ -73,8 +73,7 @@ class Stamped(NamedTuple):
 _FIRST: Final = (IdGeneration("", 0),)
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """The state of a topic. Stores keep it as text.
 
     Args:
@@ -85,10 +84,8 @@ class State:
         blocks: the events that are kept, oldest first.
         producer: a random text that only the producer of its run knows; empty: many write.
         lease: seconds; 0: many write.
-        count: how many events the producer has counted.
         end: the reason, once the last event is the end.
-        writer_ids: ids given by writers, and the numbers of their events.
-        writers: the last event of each writer that gave no id, the newest event last.
+        writers: the last event of each writer, the newest event last.
         rest: JSON of fields that a newer version has added: kept for it.
     """
 
@@ -99,9 +96,7 @@ class State:
     blocks: tuple[Block, ...] = ()
     producer: str = ""
     lease: float = 0.0
-    count: int = 0
     end: str | None = None
-    writer_ids: tuple[tuple[str, int], ...] = ()
     writers: tuple[Stamped, ...] = ()
     rest: str = ""
 
@@ -129,22 +124,20 @@ class State:
         server = encode_basestring_ascii(self.server)
         parts = [f'{{"epoch":"{self.epoch}","server":{server},"last":{self.last},"blocks":[{blocks}]']
         if self.producer:
-            parts.append(f'"producer":"{self.producer}","lease":{self.lease!r},"count":{self.count}')
+            parts.append(f'"producer":"{self.producer}","lease":{self.lease!r}')
         if self.generations != _FIRST:
             parts.append(f'"generations":{_ENCODER.encode(self.generations)}')
         if self.end is not None:
             parts.append(f'"end":{_ENCODER.encode(self.end)}')
-        if self.writer_ids:
-            parts.append(f'"writer_ids":{_ENCODER.encode(self.writer_ids)}')
         if self.writers:
-            writers = ",".join([f'["{writer}",{serial},{number}]' for writer, serial, number in self.writers])
-            parts.append(f'"writers":[{writers}]')
+            writers = [f"[{encode_basestring_ascii(name)},{serial},{number}]" for name, serial, number in self.writers]
+            parts.append(f'"writers":[{",".join(writers)}]')
         if self.rest:
             parts.append(self.rest)
         return ",".join(parts) + "}"
 
 
-_FIELDS: Final = {field.name for field in fields(State)} - {"rest"}
+_FIELDS: Final = {*State._fields} - {"rest"}
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -157,8 +150,6 @@ def state_of(page: Page) -> State | None:
         known["generations"] = tuple(IdGeneration(*each) for each in known["generations"])
     if "blocks" in known:
         known["blocks"] = tuple(Block(*each) for each in known["blocks"])
-    if "writer_ids" in known:
-        known["writer_ids"] = tuple((each, number) for each, number in known["writer_ids"])
     if "writers" in known:
         known["writers"] = tuple(Stamped(*each) for each in known["writers"])
     rest = {name: known.pop(name) for name in known.keys() - _FIELDS}
@@ -256,18 +247,4 @@ def changed(state: State, change: Change) -> State:
     name, _, data = text.partition("\n")
     # Old blocks may be dropped by now: readers of their events are told then. Without a block, all would count as such.
     blocks = state.blocks or (Block(change.rows[0][0], 0, 0.0),)
-    # Not replace(), which takes ten times as long.
-    return State(
-        state.epoch,
-        state.server,
-        number,
-        state.generations,
-        blocks,
-        state.producer,
-        state.lease,
-        state.count,
-        data if name == END else None,
-        state.writer_ids,
-        state.writers,
-        state.rest,
-    )
+    return state._replace(last=number, blocks=blocks, end=data if name == END else None)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import Context
 from types import TracebackType
-from typing import Any, Final, Self, final
+from typing import Final, Self, final
 
 from ..clock import running_loop
 from ..errors import PurgatoryClosedError
@@ -17,7 +16,7 @@ from .event import EndedError, StoreDownError, require_event, require_reason
 from .rules import RENEWAL
 from .tasks import Tasks
 from .writer import Writer
-from .writes import Appending, Beginning, Decide, Keep, Renewing
+from .writes import Appending, Beginning, Decide, Keep, Renewing, Stamp
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -64,14 +63,14 @@ class Run:
         # In an empty context: a run may be left elsewhere than in the request that enters it.
         name = f"aiopurgatory log: lease of {self.topic[:50]}"
         self._renewing = Context().run(asyncio.create_task, self._renew(), name=name)
-        self._runs.entered(self)
+        self._runs.open.add(self)
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         assert self._renewing is not None
-        self._runs.left(self)
+        self._runs.open.discard(self)
         if self._renewing.get_loop().is_closed():
             return  # the coroutine is garbage
         self._renewing.cancel()
@@ -84,7 +83,7 @@ class Run:
                 return  # the next try takes it over
             reason = "cancelled" if issubclass(exc_type, (asyncio.CancelledError, GeneratorExit)) else "failed"
         # A task of its own: to cancel this one again, as anyio does at each await, must not lose the end.
-        ending = self._runs.end(self._write_end(reason), self.topic)
+        ending = self._begin_end(reason)
         await asyncio.wait([ending], timeout=None if exc_type is None else PARTING)
         if exc_type is None and (down := ending.result()) is not None:
             raise down
@@ -110,9 +109,7 @@ class Run:
         self._require_begun()
         if self._is_over:
             raise EndedError(f"topic {self.topic!r}: the run has ended, or its block was left")
-        self._count += 1
-        appending = Appending(data, name, self._keep, self._producer, self._count)
-        self._last_id = await self._write(appending)
+        self._last_id = await self._write(Appending(data, name, self._keep, self._producer, self._stamp()))
         return self._last_id
 
     async def end(self, reason: str = "done") -> None:
@@ -134,17 +131,23 @@ class Run:
     def _abandon(self) -> None:
         """The log closes: begin to end the run, unless another try is to come."""
         if not (self._resume or self._is_over):
-            self._runs.end(self._write_end("abandoned"), self.topic)
+            self._begin_end("abandoned")
 
     def _require_begun(self) -> None:
         if self._renewing is None:
             raise RuntimeError(f"the run of topic {self.topic!r} was not entered; use 'async with'")
 
-    async def _end(self, reason: str) -> None:
+    def _stamp(self) -> Stamp:
         self._count += 1
-        ending = Appending(reason, None, self._keep, self._producer, self._count, is_end=True)
+        return Stamp(self._producer, self._count)
+
+    async def _end(self, reason: str) -> None:
+        ending = Appending(reason, None, self._keep, self._producer, self._stamp(), is_end=True)
         with suppress(EndedError):
             self._last_id = await self._write(ending)
+
+    def _begin_end(self, reason: str) -> asyncio.Task[Exception | None]:
+        return self._runs.endings.begin(self._write_end(reason), f"end of {self.topic[:50]}")
 
     async def _write_end(self, reason: str) -> Exception | None:
         """End the run. Returns: why it could not be written."""
@@ -187,27 +190,12 @@ class Runs:
     """The runs of a log in this process that are open, and the ends that are being written."""
 
     def __init__(self) -> None:
-        self._open: set[Run] = set()
-        self._endings: Final = Tasks()
-
-    def entered(self, run: Run) -> None:
-        """The block of *run* was entered."""
-        self._open.add(run)
-
-    def left(self, run: Run) -> None:
-        """The block of *run* was left. It need not be there."""
-        self._open.discard(run)
-
-    def forget(self) -> None:
-        """The loop of the open runs was closed."""
-        self._open.clear()
-
-    def end(self, ending: Coroutine[Any, Any, Exception | None], topic: str) -> asyncio.Task[Exception | None]:
-        """Begin to write an end, which aclose() waits for."""
-        return self._endings.begin(ending, f"end of {topic[:50]}")
+        #: Those whose blocks were entered, and not left.
+        self.open: Final[set[Run]] = set()
+        self.endings: Final = Tasks()
 
     async def aclose(self) -> None:
         """End the open runs, as far as that takes a second."""
-        for run in tuple(self._open):
+        for run in tuple(self.open):
             run._abandon()
-        await self._endings.aclose(PARTING)
+        await self.endings.aclose(PARTING)

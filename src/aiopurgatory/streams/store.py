@@ -98,11 +98,9 @@ class Store(Protocol):
             StoreDownError: it cannot connect; the message has the reason and the remedy.
             PurgatoryError: it can, but the log cannot be used there.
         """
-        ...
 
     async def aclose(self) -> None:
         """Disconnect."""
-        ...
 
     @property
     def error(self) -> str | None:
@@ -129,23 +127,9 @@ class Store(Protocol):
         ...
 
 
-async def asked(answer: Awaitable[Page]) -> Page:
-    """Return the *answer* of a store. Raises: StoreDownError; StoreError: any other error of it."""
-    try:
-        return await answer
-    except PurgatoryError:
-        raise
-    except asyncio.CancelledError as exc:
-        if cancellations():
-            raise
-        raise StoreDownError("the store has cancelled its answer") from exc  # as a closed pool of connections may do
-    except Exception as exc:
-        raise StoreError(f"the store has failed: {type(exc).__name__}: {exc}") from exc
-
-
 @final
 class WatchedStore(Store):
-    """Passes everything on to *store*."""
+    """Passes everything on to *store*. Any error of its reads and commits is a StoreError."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -177,10 +161,24 @@ class WatchedStore(Store):
 
     async def _watched(self, what: str, answer: Awaitable[Page]) -> Page:
         try:
-            page = await answer
+            page = await _asked(answer)
         except StoreDownError as exc:
             self._errors.pop(what, None)  # so that it comes last
             self._errors[what] = str(exc)
             raise
         self._errors.pop(what, None)
         return page
+
+
+async def _asked(answer: Awaitable[Page]) -> Page:
+    """Return the *answer* of a store. Raises: StoreDownError; StoreError: any other error of it."""
+    try:
+        return await answer
+    except PurgatoryError:
+        raise
+    except asyncio.CancelledError as exc:
+        if cancellations():
+            raise
+        raise StoreDownError("the store has cancelled its answer") from exc  # as a closed pool of connections may do
+    except Exception as exc:
+        raise StoreError(f"the store has failed: {type(exc).__name__}: {exc}") from exc

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import insort
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from math import floor, inf
 from random import random
-from typing import Any, Final, Protocol, final
+from typing import Final, final
 
 from ..errors import GoneError
 from ..purgatory import Purgatory
@@ -27,34 +27,27 @@ SPREAD: Final = 1 / 16
 _LOOKS: Final = 64
 
 
-class TopicReads(Protocol):
-    """The part of a log that a tail needs."""
-
-    async def read(self, topic: str, after: int, /) -> Page:
-        """Read *topic*. Raises: StoreError; StoreDownError, which an outage is."""
-        ...
-
-    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str, /) -> asyncio.Task[None]:
-        """Begin a task, which the end of the log waits for."""
-        ...
-
-    async def abandon(self, topic: str, page: Page, /) -> None:
-        """End the run as abandoned, unless something was committed since *page*. Raises: StoreDownError."""
-        ...
-
-
 @final
 class Tail:
     """Reads *topic* for all its listeners in this worker (S10), while there are any.
 
-    Args: unknown_timeout: seconds to wait for an unknown topic; infinite: it is an empty one.
+    Args:
+        read: reads a topic after a number. Raises: StoreError; StoreDownError, which an outage is.
+        abandon: ends the run of a topic as abandoned, unless something was committed since a page.
+        unknown_timeout: seconds to wait for an unknown topic; infinite: it is an empty one.
     """
 
     def __init__(
-        self, topic: str, reading: TopicReads, purgatory: Purgatory, window: Window, unknown_timeout: float
+        self,
+        topic: str,
+        read: Callable[[str, int], Awaitable[Page]],
+        abandon: Callable[[str, Page], Awaitable[None]],
+        purgatory: Purgatory,
+        window: Window,
+        unknown_timeout: float,
     ) -> None:
         self.topic: Final = topic
-        self._reading, self._purgatory, self.window = reading, purgatory, window
+        self._read, self._abandon, self._purgatory, self.window = read, abandon, purgatory, window
         self._loop = asyncio.get_running_loop()
         self._unknown_timeout = unknown_timeout
         #: When to end listeners of an unknown topic that have waited long enough (S9), the earliest time first.
@@ -85,7 +78,8 @@ class Tail:
         self._is_owed = False
         self._woken: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
+        #: It runs run(), from the first listener on.
+        self.task: asyncio.Task[None] | None = None
         self._is_stopped = False
 
     def join(self, after: str | None) -> float:
@@ -98,9 +92,8 @@ class Tail:
         until = self._loop.time() + self._unknown_timeout * (1 + SPREAD * random())
         if self.state is None:
             self._look_at(until)
-        if self._task is None:
+        if self.task is None:
             self._id, self.last = after, number_in(after)
-            self._task = self._reading.spawn(self._run(), self.topic[:50])
         elif self.state is None:
             self.call()
         return until
@@ -112,8 +105,8 @@ class Tail:
     def stop(self) -> None:
         """Read no more."""
         self._is_stopped = True  # a client library may lose the cancellation
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
         self.window.clear()
 
     def call(self, change: Change | None = None) -> None:
@@ -136,19 +129,20 @@ class Tail:
         behind = self.last - number
         return self.window.newest(behind, most) if behind <= len(self.window) else None
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Read whenever this is called, or it is time to."""
         pause = PAUSES[0]
         try:
             while not self._is_stopped:
                 self._is_called = False
                 try:
-                    page = await self._reading.read(self.topic, self.last)
+                    page = await self._read(self.topic, self.last)
                     left = self._take(page, state_of(page))
                     if self._is_owed:
                         self._is_owed = False
                         self._change()
                     if left == 0.0:  # S6
-                        await self._reading.abandon(self.topic, page)
+                        await self._abandon(self.topic, page)
                     pause = PAUSES[0]
                 except StoreDownError:
                     self._suspicion.forget()
@@ -249,10 +243,7 @@ class Tail:
         self._due = self._loop.time() + seconds
         while not self._is_called and (left := self._due - self._loop.time()) > 0.0:
             self._woken = self._loop.create_future()
-            timer = None if left == inf else self._loop.call_later(left, self._wake)
             try:
-                await self._woken
+                await asyncio.wait([self._woken], timeout=None if left == inf else left)
             finally:
                 self._woken = None
-                if timer is not None:
-                    timer.cancel()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections import Counter
 from contextvars import Context
-from typing import Any, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from ..errors import PurgatoryClosedError
+from ..handover import Handover
 from ..purgatory import Purgatory
 from .event import Event
 from .rules import State, state_of
-from .store import Change, Page, Store, asked
+from .store import Change, Page, Store
 from .tail import Tail
 from .tasks import Tasks
 from .window import Window, Windows
@@ -22,8 +23,8 @@ MAX_ROWS: Final = 1_000
 MAX_SIZE: Final = 256 << 10
 #: The most reads under way for listeners that are behind.
 MAX_READS: Final = 8
-#: Tails that are called in one loop iteration when all are.
-CALLS: Final = 50
+#: Seconds of a loop iteration in which to call tails when all are called. Their reads take many times as long.
+CALL_BUDGET: Final = 0.0002
 
 
 class Older(NamedTuple):
@@ -47,11 +48,11 @@ class Tails:
         self._tails: dict[str, Tail] = {}
         self._tasks: Final = Tasks()
         #: Reads for listeners that are behind, by topic and number (S10).
-        self._older: dict[tuple[str, int], _SharedRead] = {}
+        self._older: dict[tuple[str, int], asyncio.Task[Older | None]] = {}
+        #: For each of these reads, how many listeners wait for it.
+        self._readers: Counter[asyncio.Task[Older | None]] = Counter()
         self._turns: Final = asyncio.Semaphore(MAX_READS)
-        #: Tails still to be called, because everything is; and whether the loop is going to call _call_some().
-        self._uncalled: list[Tail] = []
-        self._is_calling = False
+        self._calls: Final = Handover(CALL_BUDGET)
         self.reads = self.abandoned = 0
 
     def __len__(self) -> int:
@@ -62,8 +63,13 @@ class Tails:
         tail = self._tails.get(topic)
         if tail is None or tail.error is not None:
             window = Window(self.windows)
-            tail = self._tails[topic] = Tail(topic, self, self._purgatory, window, self._unknown_timeout)
-        return tail, tail.join(after)
+            tail = Tail(topic, self.read, self._abandon, self._purgatory, window, self._unknown_timeout)
+            self._tails[topic] = tail
+        until = tail.join(after)
+        if tail.task is None:
+            # In an empty context: it outlives the request of its first listener.
+            tail.task = Context().run(self._tasks.begin, tail.run(), topic[:50])
+        return tail, until
 
     def leave(self, tail: Tail) -> None:
         """A listener of *tail* has left."""
@@ -81,26 +87,21 @@ class Tails:
 
     def notify_all(self) -> None:
         """Something may have been committed to any topic. The tails are called over some loop iterations."""
-        self._uncalled = list(self._tails.values())
-        if not self._is_calling:
-            self._call_some()
+        loop = asyncio.get_running_loop()
+        for topic in self._tails:
+            self._calls.put(topic, loop, lambda topic: self.notify(str(topic), None))
 
     async def aclose(self) -> None:
         """Stop every tail and every read."""
         for tail in self._tails.values():
             tail.stop()
         self._tails.clear()
-        self._uncalled.clear()
         await self._tasks.aclose()
-
-    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Begin a task of a tail, in an empty context: it outlives the request of its first listener."""
-        return Context().run(self._tasks.begin, coroutine, name)
 
     async def read(self, topic: str, after: int) -> Page:
         """Read *topic*. Raises: StoreError; StoreDownError, which an outage is."""
         self.reads += 1
-        return await asked(self._store.read(topic, after, MAX_ROWS, MAX_SIZE))
+        return await self._store.read(topic, after, MAX_ROWS, MAX_SIZE)
 
     async def older(self, topic: str, after: int) -> Older | None:
         """Read events for a listener that is behind; all at the same place share the read (S10).
@@ -109,40 +110,30 @@ class Tails:
         Raises: StoreError; StoreDownError, which an outage is; PurgatoryClosedError: the log was closed meanwhile.
         """
         key = topic, after
-        shared = self._older.get(key)
-        if shared is None or shared.task.done():
-            read = self._read_older(topic, after)
-            task = Context().run(self._tasks.begin, read, f"older events of {topic[:50]}")
-            shared = self._older[key] = _SharedRead(task)
-        shared.readers += 1
+        read = self._older.get(key)
+        if read is None or read.done():
+            name = f"older events of {topic[:50]}"
+            read = self._older[key] = Context().run(self._tasks.begin, self._read_older(topic, after), name)
+        self._readers[read] += 1
         try:
-            await asyncio.wait((shared.task,))
+            await asyncio.wait((read,))
         finally:
-            shared.readers -= 1
-            if shared.readers == 0:
-                shared.task.cancel()
-                if self._older.get(key) is shared:
+            self._readers[read] -= 1
+            if not self._readers[read]:
+                del self._readers[read]
+                read.cancel()
+                if self._older.get(key) is read:
                     del self._older[key]
-        if shared.task.cancelled():
+        if read.cancelled():
             raise PurgatoryClosedError("the log was closed")
-        return shared.task.result()
+        return read.result()
 
-    async def abandon(self, topic: str, page: Page) -> None:
+    async def _abandon(self, topic: str, page: Page) -> None:
         """End the run as abandoned, unless something was committed since *page* (S6). Raises: StoreDownError."""
         write = Appending("abandoned", None, self._keep, is_end=True)(page, state_of(page))
         if write.commit is not None:
-            made = await asked(self._store.commit(topic, write.commit, self._keep.seconds))
+            made = await self._store.commit(topic, write.commit, self._keep.seconds)
             self.abandoned += made.version == write.commit.version
-
-    def _call_some(self) -> None:
-        self._is_calling = False
-        try:
-            for _ in range(min(CALLS, len(self._uncalled))):
-                self._uncalled.pop().call()
-        finally:  # even after an exception of a signal handler
-            if self._uncalled:
-                asyncio.get_running_loop().call_soon(self._call_some)
-                self._is_calling = True
 
     async def _read_older(self, topic: str, after: int) -> Older | None:
         async with self._turns:
@@ -152,11 +143,3 @@ class Tails:
             return None
         events = tuple([state.event(row) for row in page.rows])
         return Older(state, events, page.rows[0][0] if page.rows else state.last + 1)
-
-
-@final
-class _SharedRead:
-    __slots__ = ("readers", "task")
-
-    def __init__(self, task: asyncio.Task[Older | None]) -> None:
-        self.task, self.readers = task, 0

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Final, final
 
 from ..clock import running_loop
 from ..errors import PurgatoryError
 from .event import StoreDownError, StoreError
 from .rules import LOST, PAUSE, State, has_lost, state_of
-from .store import NEWEST, Commit, Page, Store, asked
+from .store import NEWEST, Commit, Page, Store
 from .writes import Decide, Stamp, Write
 
 #: Seconds between two attempts while the server is down: the first pause, and the longest.
@@ -88,7 +87,7 @@ class Writer:
                     if write.commit is None:
                         return write.id
                     if page.version != write.commit.version:
-                        page = await asked(self._store.commit(self._topic, write.commit, self._keep))
+                        page = await self._store.commit(self._topic, write.commit, self._keep)
                         self._note(page, write)
                     if page.version == write.commit.version:
                         self._made(write.commit)
@@ -120,7 +119,7 @@ class Writer:
     async def _known(self) -> Page:
         """Return the topic as it was last, with the server's time of now."""
         if self._page is None:
-            self._note(await asked(self._store.read(self._topic, NEWEST, 1, 1)), None)
+            self._note(await self._store.read(self._topic, NEWEST, 1, 1), None)
         page = self._page
         assert page is not None
         now = page.now + asyncio.get_running_loop().time() - self._at
@@ -132,7 +131,7 @@ class Writer:
         is_made = write is not None and write.commit is not None and write.commit.version == page.version
         state = write.state if is_made and write is not None else state_of(page)
         if has_lost(state, self._highest):
-            state = replace(state, server=LOST)
+            state = state._replace(server=LOST)
         else:
             self._highest = state
         self._state = state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import urandom
 from typing import Final, NamedTuple
 
@@ -14,8 +14,7 @@ from .store import Commit, Page, Row
 
 #: The most generations of a topic to remember. Ids of earlier ones are gone.
 MAX_GENERATIONS: Final = 16
-#: The most ids of writers, and the most writers, to remember (S3).
-MAX_WRITER_IDS: Final = 64
+#: The most writers to remember (S3).
 MAX_WRITERS: Final = 64
 #: Events are dropped in blocks. The kept events are about so many blocks.
 BLOCKS: Final = 16
@@ -30,7 +29,7 @@ class Keep(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """Tells an append from every other one: a random text of its writer, and a number that it uses once."""
+    """Tells an append from every other one: the name of its writer, and a number that this uses once."""
 
     writer: str
     serial: int
@@ -60,9 +59,7 @@ class Appending:
 
     Args:
         producer: of the run; empty: many write.
-        count: of the producer, for this event.
-        writer_id: given by the caller, so that a repeated append adds nothing.
-        stamp: of the log, if there is no other way to know a repeated append.
+        stamp: a repeated append with it adds nothing. None: an end by anybody, which is not repeated.
         is_end: it is the end: *data* is the reason. Anybody may end a run.
     """
 
@@ -70,10 +67,8 @@ class Appending:
     name: str | None
     keep: Keep
     producer: str = ""
-    count: int = 0
-    writer_id: str | None = None
-    is_end: bool = False
     stamp: Stamp | None = None
+    is_end: bool = False
 
     def __call__(self, page: Page, state: State | None) -> Write:
         if state is None and not self.producer:
@@ -91,37 +86,18 @@ class Appending:
 
     def _former(self, state: State) -> int | None:
         """Return the number of this event if it was appended before (S3)."""
-        if self.producer and self.producer == state.producer and self.count <= state.count:
-            is_followed = state.end is not None and not self.is_end  # by an end that somebody else has written
-            return state.last - is_followed
-        for writer, serial, number in state.writers:
-            if (writer, serial) == self.stamp:
-                return number
-        return dict(state.writer_ids).get(self.writer_id or "")
+        return next((number for *stamp, number in state.writers if tuple(stamp) == self.stamp), None)
 
     def _appended(self, state: State, now: float) -> State:
-        number = state.last + 1
-        writer_ids = state.writer_ids
-        if self.writer_id:
-            writer_ids = (*writer_ids, (self.writer_id, number))[-MAX_WRITER_IDS:]
-        writers = state.writers
+        number, writers = state.last + 1, state.writers
         if self.stamp is not None:
             others = [each for each in writers if each.writer != self.stamp.writer]
             writers = (*others[-MAX_WRITERS + 1 :], Stamped(*self.stamp, number))
-        # Not replace(), which takes ten times as long.
-        return State(
-            state.epoch,
-            state.server,
-            number,
-            state.generations,
-            kept(state.blocks, Block(number, len(self.data.encode()), now), self.keep),
-            state.producer,
-            state.lease,
-            self.count or state.count,
-            self.data if self.is_end else None,
-            writer_ids,
-            writers,
-            state.rest,
+        return state._replace(
+            last=number,
+            blocks=kept(state.blocks, Block(number, len(self.data.encode()), now), self.keep),
+            end=self.data if self.is_end else None,
+            writers=writers,
         )
 
 
@@ -143,7 +119,7 @@ class Beginning:
         elif not (self.resume and state.producer):
             remedy = "resume=True takes it over" if state.producer else "many write to it"
             raise TopicExistsError(f"it exists: {remedy}, or begin another topic")
-        changed = replace(next_generation(page, state), producer=self.producer, lease=self.lease, count=0)
+        changed = next_generation(page, state)._replace(producer=self.producer, lease=self.lease, writers=())
         return Write(commit(page, changed, []), changed.id_of(changed.last), changed)
 
 
@@ -185,7 +161,7 @@ def next_generation(page: Page, state: State) -> State:
     if page.server == state.server:
         return state
     generations = (*state.generations, IdGeneration(_random(4), state.last))[-MAX_GENERATIONS:]
-    return replace(state, server=page.server, generations=generations)
+    return state._replace(server=page.server, generations=generations)
 
 
 def kept(blocks: tuple[Block, ...], event: Block, keep: Keep) -> tuple[Block, ...]:

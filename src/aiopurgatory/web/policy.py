@@ -26,6 +26,7 @@ class Policy:
         jitter: the largest share of the wait to take off at random, so that clients don't return in a herd; default
             1/16.
         margin: subtracted from the wait for the answer's way to the client, at most half of the wait; default 0.2.
+        linger: how long notify() waits before it answers, so that one answer covers several events; default 0.
         heartbeat: time without an event after which a stream sends a comment; default 15. It shows proxies and clients
             that the connection works.
         stall: how long a stream may take to await the source and send the event, together; default 30. Give the reads
@@ -43,6 +44,7 @@ class Policy:
     max_wait: float = 25.0
     jitter: float = 1 / 16
     margin: float = 0.2
+    linger: float = 0.0
     heartbeat: float = 15.0
     stall: float = 30.0
     max_age: float | None = 3600.0
@@ -53,6 +55,7 @@ class Policy:
         require_seconds("max_wait", self.max_wait, 1e-9, 1e6)
         require(0 <= self.jitter <= 1, "jitter", "a number from 0 to 1", self.jitter)
         require_seconds("margin", self.margin, 0.0, 1e6)
+        require_seconds("linger", self.linger, 0.0, 1e6)
         require_seconds("heartbeat", self.heartbeat, 1e-3, 1e6)
         require_seconds("stall", self.stall, 1e-3, 1e6)
         if self.max_age is not None:

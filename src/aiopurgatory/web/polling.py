@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, SupportsIndex
 
@@ -12,6 +13,7 @@ from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .answering import Answering
 from .desk import Desk
+from .linger import notify_after
 from .policy import Policy
 from .prefer import K
 from .reads import Reader
@@ -154,8 +156,8 @@ class LongPolling(Starting, Answering[K]):
         kept = self._kept
         return LongPollStatistics(
             name=self.name,
-            clients=self._desk.places.clients,
-            groups=self._desk.places.groups,
+            clients=len(self._desk.places.newest),
+            groups=len(self._desk.places.groups),
             streams=self._desk.streams,
             bodies=len(kept),
             body_bytes=kept.bytes,
@@ -164,10 +166,11 @@ class LongPolling(Starting, Answering[K]):
         )
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
-        """Call this when the state behind *key* changes: answers the polls that watch it, as ``Purgatory.notify()``.
+        """Call this when the state behind *key* changes: answers the polls that watch it, after ``Policy.linger``.
 
         They are checked from the next loop iteration on, in slices of at most ``turn_budget``. Repeated calls for a key
-        are merged into one check. Before the first poll has started the purgatory, it does nothing.
+        are merged into one check. Before the first poll has started the purgatory, it does nothing. Without a linger,
+        ``Purgatory.notify()`` does the same.
 
         Args:
             key: the key of the state that has changed.
@@ -181,14 +184,16 @@ class LongPolling(Starting, Answering[K]):
         """
         if core_of(self.purgatory).loop.is_foreign_thread():
             raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
-        if self.purgatory.is_open:
-            self.purgatory.notify(key, limit)
-        else:
+        if not self.purgatory.is_open:
             require_hashable("key", key)
             checked_limit(limit)
+        elif self.policy.linger:
+            notify_after(self.policy.linger, self.purgatory, key, limit)
+        else:
+            self.purgatory.notify(key, limit)
 
     def notify_all(self) -> None:
-        """Call this when notifications may have been lost: checks every poll, as notify() does.
+        """Call this when notifications may have been lost: checks every poll, as notify() does, without a linger.
 
         Raises: RuntimeError: called from another thread.
         """
@@ -203,7 +208,11 @@ class LongPolling(Starting, Answering[K]):
         Raises: TypeError: *key* is not hashable.
         """
         require_hashable("key", key)
-        if self.purgatory.is_open:
+        loop = core_of(self.purgatory).loop.running
+        if loop is not None and self.policy.linger:
+            with suppress(RuntimeError):  # it has been closed
+                loop.call_soon_threadsafe(self.notify, key)
+        elif self.purgatory.is_open:
             self.purgatory.notify_threadsafe(key)
 
 
