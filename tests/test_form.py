@@ -7,7 +7,7 @@ import pytest
 
 import aiopurgatory
 from aiopurgatory.core import core
-from aiopurgatory.operations import _thresholds
+from aiopurgatory.operations import thresholds
 from aiopurgatory.timer import timer
 
 
@@ -17,7 +17,7 @@ def test_form_is_the_one_asked_for() -> None:
 
 
 def test_compiled_tells_the_truth() -> None:
-    for module in (core, timer, _thresholds):
+    for module in (core, timer, thresholds):
         assert (Path(str(module.__file__)).suffix == ".so") is aiopurgatory.COMPILED
 
 

@@ -240,6 +240,15 @@ async def test_check_before_the_start_warns_in_debug_mode(
         assert "start" in warned()[0]
 
 
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_check_before_any_loop_warns_in_debug_mode(
+    warned: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, debug: str
+) -> None:
+    monkeypatch.setenv("PYTHONASYNCIODEBUG", debug)
+    Purgatory().check_and_complete("key")
+    assert len(warned()) == bool(debug)
+
+
 # from another thread
 
 

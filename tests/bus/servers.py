@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from private_proxy import Proxy
 from private_servers import Postgres, Redis, Server, free_port, program
 
 from aiopurgatory.bus import Bus
@@ -60,6 +61,15 @@ def bus_on(url: str, targets: Iterable[Target], **options: Any) -> Bus:
     from aiopurgatory.bus.postgres import PostgresBus
 
     return PostgresBus(url, targets, **options)
+
+
+@asynccontextmanager
+async def proxied(
+    server: Server, targets: Iterable[Target] = (), query: str = "", **options: Any
+) -> AsyncIterator[tuple[Proxy, Bus]]:
+    """A proxy before *server*, and a bus through it."""
+    async with Proxy(server.port) as proxy, bus_on(server.url(proxy.port) + query, targets, **options) as bus:
+        yield proxy, bus
 
 
 def engine_on(url: str) -> Engine:

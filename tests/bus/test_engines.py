@@ -17,7 +17,7 @@ from private_servers import Server
 
 from aiopurgatory.bus import Bus, BusConnectError
 
-from .servers import bus_on
+from .servers import bus_on, proxied
 from .waits import Recorder, until
 
 
@@ -231,7 +231,7 @@ async def test_error_server_stopped_is_not_blamed_on_others(own_server: Server) 
 
 
 async def test_error_deaf_later_is_not_blamed_on_a_pooler(server: Server) -> None:
-    async with Proxy(server.port) as proxy, bus_on(server.url(proxy.port), [], heartbeat=0.2, timeout=2.0) as bus:
+    async with proxied(server, heartbeat=0.2, timeout=2.0) as (proxy, bus):
         proxy.deafen()
         await until(lambda: "no longer sends the bus its own messages" in (bus.statistics().error or ""))
 
@@ -239,19 +239,18 @@ async def test_error_deaf_later_is_not_blamed_on_a_pooler(server: Server) -> Non
 @pytest.mark.parametrize("fault", ["swallow", "deafen", "mute", "cut"])
 async def test_fault_of_the_network_is_a_gap_in_time(server: Server, fault: str) -> None:
     there = Recorder()
-    async with Proxy(server.port) as proxy:
-        other = bus_on(server.url(proxy.port), [there], heartbeat=0.4, timeout=0.4)
-        async with bus_on(server.url(), []) as one, other:
-            before = there.everything
-            getattr(proxy, fault)()
-            one.publish("key")
-            noticed = await until(lambda: there.keys or other.statistics().gaps, 5.0)
-            if fault != "mute":
-                assert noticed < 1.5 * 0.4 + 0.4 + 0.3
-            await until(lambda: other.statistics().gaps == 1 and other.statistics().connected, 5.0)
-            assert there.everything == before + 1
-            other.publish("back")
-            await asyncio.wait_for(other.flush(), 5.0)
+    times: dict[str, Any] = {"heartbeat": 0.4, "timeout": 0.4}
+    async with bus_on(server.url(), []) as one, proxied(server, [there], **times) as (proxy, other):
+        before = there.everything
+        getattr(proxy, fault)()
+        one.publish("key")
+        noticed = await until(lambda: there.keys or other.statistics().gaps, 5.0)
+        if fault != "mute":
+            assert noticed < 1.5 * 0.4 + 0.4 + 0.3
+        await until(lambda: other.statistics().gaps == 1 and other.statistics().connected, 5.0)
+        assert there.everything == before + 1
+        other.publish("back")
+        await asyncio.wait_for(other.flush(), 5.0)
 
 
 async def test_kill_costs_each_process_one_check_of_everything(own_server: Server) -> None:

@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Hashable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -65,18 +65,14 @@ class Side:
             self.die()
 
 
-def loops() -> list[NewLoop]:
-    factories: list[NewLoop] = [asyncio.new_event_loop]
-    try:
-        import uvloop
+LOOPS: list[NewLoop] = [asyncio.new_event_loop]
+with suppress(ImportError):
+    import uvloop
 
-        factories.append(uvloop.new_event_loop)
-    except ImportError:
-        pass
-    return factories
+    LOOPS.append(uvloop.new_event_loop)
 
 
-@pytest.fixture(params=loops(), ids=lambda new_loop: new_loop.__module__)
+@pytest.fixture(params=LOOPS, ids=lambda new_loop: new_loop.__module__)
 def new_loop(request: pytest.FixtureRequest) -> NewLoop:
     new_loop: NewLoop = request.param
     return new_loop
@@ -99,7 +95,7 @@ def eventually(condition: Callable[[], object]) -> None:
     asyncio.run(until(condition))
 
 
-@pytest.mark.parametrize(("here", "there"), list(itertools.product(loops(), repeat=2)))
+@pytest.mark.parametrize(("here", "there"), list(itertools.product(LOOPS, repeat=2)))
 def test_wait_in_another_thread_is_woken(here: NewLoop, there: NewLoop) -> None:
     one, other = Side(here), Side(there)
     happened = threading.Event()

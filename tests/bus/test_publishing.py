@@ -17,7 +17,7 @@ from aiopurgatory.bus.postgres import PostgresBus
 from aiopurgatory.bus.redis import RedisBus
 from aiopurgatory.bus.rules import Rules
 
-from .servers import bus_on
+from .servers import bus_on, proxied
 from .test_model import ForgetsAtBreak, NoCheckAtConfirmation
 from .waits import Recorder, until
 
@@ -78,11 +78,7 @@ async def test_control_without_the_check_it_stays_parked(
 async def arrives(server: Server) -> bool:
     """The network swallows a key and resets the publisher's links. Returns: whether a healthy bus gets the key."""
     there = Recorder()
-    async with (
-        Proxy(server.port) as proxy,
-        bus_on(server.url(), [there]) as other,
-        bus_on(server.url(proxy.port), []) as one,
-    ):
+    async with bus_on(server.url(), [there]) as other, proxied(server) as (proxy, one):
         assert proxy.mute() == 1
         one.publish("swallowed")
         await until(lambda: proxy.swallowed)

@@ -22,7 +22,7 @@ from aiopurgatory.bus.redis import RedisBus  # noqa: E402
 from aiopurgatory.bus.redis_server import RedisServer, Wire  # noqa: E402
 
 from .conftest import fixture_of, made  # noqa: E402
-from .servers import AclRedis, ClusterRedis, OldRedis, bus_on  # noqa: E402
+from .servers import AclRedis, ClusterRedis, OldRedis, bus_on, proxied  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 
 server = fixture_of(AclRedis)
@@ -31,11 +31,7 @@ server = fixture_of(AclRedis)
 async def test_url_options_cannot_hide_a_gap(server: Server) -> None:
     there = Recorder()
     options = "?retry_on_timeout=true&health_check_interval=1&socket_timeout=5&socket_connect_timeout=5&protocol=3"
-    async with (
-        Proxy(server.port) as proxy,
-        bus_on(server.url(), []) as one,
-        bus_on(server.url(proxy.port) + options, [there]) as other,
-    ):
+    async with bus_on(server.url(), []) as one, proxied(server, [there], options) as (proxy, other):
         before = there.everything
         proxy.cut()
         one.publish("lost")
@@ -85,11 +81,7 @@ async def test_server_timeout_above_heartbeat_is_no_gap(server: Server) -> None:
 
 
 async def test_server_full_for_a_while_is_back_at_once(server: Server) -> None:
-    async with (
-        Proxy(server.port) as proxy,
-        redis.Redis.from_url(server.url()) as client,
-        bus_on(server.url(proxy.port), []) as bus,
-    ):
+    async with redis.Redis.from_url(server.url()) as client, proxied(server) as (proxy, bus):
         await client.config_set("maxclients", 1)
         proxy.cut()
         await until(lambda: "raise maxclients" in (bus.statistics().error or ""))
@@ -170,12 +162,8 @@ async def failover(server: Server) -> AsyncIterator[tuple[Bus, Bus, Recorder]]:
     """The server of the first bus has become a replica. The second is connected to the new master already."""
     there = Recorder()
     with made(AclRedis) as master:
-        async with (
-            Proxy(server.port) as proxy,
-            bus_on(server.url(proxy.port), [], heartbeat=1.0, timeout=2.0) as one,
-            bus_on(master.url(), [there]) as other,
-            demoted(server),
-        ):
+        times: dict[str, Any] = {"heartbeat": 1.0, "timeout": 2.0}
+        async with proxied(server, **times) as (proxy, one), bus_on(master.url(), [there]) as other, demoted(server):
             proxy.target = master.port
             yield one, other, there
 
@@ -240,11 +228,7 @@ async def test_control_servers_not_told_apart_wakes_nobody(server: AclRedis, mon
 
 async def test_reconnect_to_the_same_server_checks_nothing_elsewhere(server: Server) -> None:
     there = Recorder()
-    async with (
-        Proxy(server.port) as proxy,
-        bus_on(server.url(proxy.port), []) as one,
-        bus_on(server.url(), [there], heartbeat=20.0),
-    ):
+    async with proxied(server) as (proxy, one), bus_on(server.url(), [there], heartbeat=20.0):
         proxy.cut()
         await until(lambda: one.statistics().gaps == 1 and one.statistics().connected)
         one.publish("key")

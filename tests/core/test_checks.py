@@ -44,6 +44,7 @@ async def test_check_unknown_not_started_or_closed_is_0(purgatory: Purgatory) ->
     assert (purgatory.check_and_complete("key"), purgatory.check_all()) == (0, 0)
     for other in (purgatory, Purgatory()):
         other.notify("key")
+        other.notify_all()
     await turns(10)
     assert op.tries == 2
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
+from private_servers import Postgres, Redis, Server, program
 
 import aiopurgatory
 
@@ -15,12 +22,58 @@ ENV = os.environ | {"PYTHONPATH": f"{Path(aiopurgatory.__file__).parents[1]}{os.
 FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
 
 
+def engine(name: str) -> type[Server]:
+    kind = {"postgres": Postgres, "redis": Redis}[name]
+    if program(*kind.programs) is None:
+        pytest.skip(f"{' or '.join(kind.programs)} is not installed: make programs")
+    return kind
+
+
 def start(name: str, *args: str) -> subprocess.Popen[str]:
     # A group of its own, to be interrupted as a terminal does it. Processes that it starts hold the pipes, too:
     # communicate() returns only when that is gone as well.
     command = [sys.executable, str(EXAMPLES / name), *args]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=ENV, process_group=0)
+
+
+def figures_of(name: str, *args: str, timeout: float = 50.0) -> tuple[dict[str, str], str]:
+    """Run a demo, which must meet its own demands. Returns: its figures, and all that it printed."""
+    process = start(name, *args)
+    out, err = process.communicate(timeout=timeout)
+    assert (process.returncode, err) == (0, ""), out
+    assert f"aiopurgatory {FORM}" in out
+    return dict(re.findall(r"│ (\w[^│]*?) +│ +(.*?) │", out)), out
+
+
+def read_lines(process: subprocess.Popen[str], count: int) -> str:
+    """The next lines of a demo, each when it is printed."""
+    assert process.stdout is not None
+    return "".join(process.stdout.readline() for _ in range(count))
+
+
+def end(process: subprocess.Popen[str], how: signal.Signals, shown: str) -> None:
+    """Interrupt or kill a demo, as its terminal does. It must leave nothing behind. Args: shown: what it printed."""
+    os.killpg(process.pid, how)
+    out, err = process.communicate(timeout=20)  # processes left would hold the pipes
+    assert (process.returncode, err) == (130 if how == signal.SIGINT else -how, "")
+    assert how == signal.SIGKILL or out.endswith("interrupted\n")
+    found = re.search(r"@127\.0\.0\.1:(\d+)\S* in (/tmp/\S+);", shown + out)
+    if found is not None:  # its server
+        assert not Path(found[2]).exists()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(found[1])), 5)
+
+
+def until_open(port: int) -> None:
+    """Wait until a server listens there."""
+    deadline = time.monotonic() + 30
+    while True:
+        with suppress(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def read(client: socket.socket) -> tuple[int, str]:

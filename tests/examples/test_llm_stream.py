@@ -6,7 +6,6 @@ import asyncio
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from llm_stream import listen
 from private_servers import Redis, free_port, program
 
-from .helpers import ENV, EXAMPLES, start
+from .helpers import ENV, EXAMPLES, start, until_open
 
 needs_redis = pytest.mark.skipif(
     program(*Redis.programs) is None, reason="redis-server is not installed: make programs"
@@ -48,6 +47,7 @@ def served(folder: Path, app: str, env: Mapping[str, str]) -> Iterator[str]:
     command = [sys.executable, "-m", "uvicorn", "--workers", "3", "--port", str(port), "--log-level", "warning"]
     workers = subprocess.Popen([*command, "--app-dir", str(folder), app], env=env)
     try:
+        until_open(port)
         yield f"http://127.0.0.1:{port}"
     finally:
         workers.terminate()
@@ -75,14 +75,7 @@ def test_service_of_the_page_is_followed_in_each_worker(tmp_path: Path) -> None:
 async def listen_often(address: str, asked: str, events: int) -> None:
     limits = httpx.Limits(max_keepalive_connections=0)  # the kernel chooses a worker for each
     async with httpx.AsyncClient(base_url=address, timeout=20.0, limits=limits) as client:
-        end = time.monotonic() + 20
-        while True:
-            try:
-                answer = (await client.post(asked, params={"prompt": "word " * (events - 1)})).json() or "7"
-                break
-            except httpx.ConnectError:
-                assert time.monotonic() < end
-                await asyncio.sleep(0.05)
+        answer = (await client.post(asked, params={"prompt": "word " * (events - 1)})).json() or "7"
         whole = asyncio.gather(*(listen(client, answer) for _ in range(20)))
         after = ""
         pieces: list[list[str]] = []

@@ -1,110 +1,21 @@
-"""The examples for several workers on real servers, and their demo."""
+"""The examples for several workers on real servers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
 import pytest
-from private_servers import Postgres, Redis, Server, free_port, program
+from private_servers import Server, free_port, program
 
-from .helpers import ENV, EXAMPLES, FORM, read, start
-
-
-def engine(name: str) -> type[Server]:
-    kind = {"postgres": Postgres, "redis": Redis}[name]
-    if program(*kind.programs) is None:
-        pytest.skip(f"{' or '.join(kind.programs)} is not installed: make programs")
-    return kind
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["postgres", "redis"])
-def test_workers_demo_meets_every_must_be(name: str) -> None:
-    engine(name)
-    process = start("demo_workers.py", "--engine", name, "--seconds", "3", "--polls", "100")
-    out, err = process.communicate(timeout=50)
-    assert (process.returncode, err) == (0, ""), out
-    assert f"aiopurgatory {FORM}" in out
-    figures = dict(re.findall(r"│ (\w[^│]*?) +│ +(.*?) │", out))
-    assert 95 <= int(figures["polls at once, at peak"]) <= 100
-    assert figures["workers that did each of the above"] == "3 of 3"
-    assert int(figures["events published"]) > 5
-    assert re.fullmatch(r"0 of [\d,]+", figures["lost"])
-    assert (figures["doubled"], figures["out of order"]) == ("0", "0")
-    rows = re.findall(r"│ process \d+ +│ +(\d+) │ +(\d+) │ +(\d+) │ +(\d+) │", out)
-    assert len(rows) == 3
-    assert all(int(figure) > 0 for row in rows for figure in row)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("how", "lines"), [(signal.SIGINT, 1), (signal.SIGINT, 4), (signal.SIGKILL, 4)])
-def test_workers_demo_ended_leaves_nothing_behind(how: signal.Signals, lines: int) -> None:
-    name = "redis" if program(*Redis.programs) else "postgres"
-    engine(name)
-    process = start("demo_workers.py", "--engine", name, "--polls", "100")
-    assert process.stdout is not None
-    shown = "".join(process.stdout.readline() for _ in range(lines))  # the server starts, it is under load
-    # As the terminal does it; and all processes that are left hold the pipes.
-    os.killpg(process.pid, how)
-    out, err = process.communicate(timeout=20)
-    shown += out
-    assert (process.returncode, err) == (130 if how == signal.SIGINT else -how, "")
-    assert how == signal.SIGKILL or out.endswith("interrupted\n")
-    found = re.search(r"@127\.0\.0\.1:(\d+)\S* in (/tmp/\S+);", shown)
-    if found is None:  # interrupted before the server had an address; processes left would hold the pipes
-        assert lines == 1, shown
-        return
-    assert not Path(found[2]).exists()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", int(found[1])), 5)
-
-
-def test_workers_demo_without_a_server_names_the_remedy() -> None:
-    nothing = "import private_servers as s; s.program = lambda *_: None; import demo_workers as d; d.main()"
-    done = subprocess.run([sys.executable, "-c", nothing], env=ENV, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "neither PostgreSQL nor Redis is installed; `make programs` does that, by apt as root\n"
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("peak", 9),
-        ("tally.hung_up", 0),
-        ("woken_after", [0.6] * 2),
-        ("woken_after", []),
-        ("workers", {1: (1, 1, 1, 1), 2: (1, 1, 1, 1)}),
-        ("workers", {1: (1, 1, 1, 1), 2: (1, 1, 1, 1), 3: (1, 0, 1, 1)}),
-        ("seen", [[(1,), (2,)]] * 9 + [[(1,)]]),
-        ("seen", [[(1,), (2,)]] * 9 + [[(1,), (2,), (2,)]]),
-        ("seen", [[(1,), (2,)]] * 9 + [[(2,), (1,)]]),
-        ("nothing", None),
-    ],
-)
-def test_workers_demo_verdict_needs_every_must_be(module: Callable[[str], ModuleType], path: str, value: Any) -> None:
-    demo = module("demo_workers")
-    load = demo.WorkersLoad(0, 10, 1.0, {})
-    load.published, load.seen = [{(1,), (2,)}], [[(1,), (2,)]] * 10
-    load.tally.hung_up, load.woken_after = 1, [0.01, 0.02]
-    workers = value if path == "workers" else dict.fromkeys([1, 2, 3], (1, 1, 1, 1))
-    load.workers = {pid: demo.Worker(*did) for pid, did in workers.items()}
-    if path not in ("peak", "workers"):
-        owner, _, name = path.rpartition(".")
-        setattr(getattr(load, owner) if owner else load, name, value)
-    assert demo.report(load, value if path == "peak" else 10, "") is (path == "nothing")
+from .helpers import ENV, EXAMPLES, engine, read, until_open
 
 
 class Fleet:
@@ -116,14 +27,7 @@ class Fleet:
         variables = {"DATABASE_URL": self.url, "REDIS_URL": self.url, "DEMO_EXAMPLE": f"longpoll_{server.kind}"}
         options = ["--log-level", "warning", "--app-dir", str(EXAMPLES)]
         self.process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True, env=ENV | variables)
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                break
-            except ConnectionRefusedError:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        until_open(self.port)
 
     def ask(self, etag: str | None, wait: float = 20.0, topic: str = "orders") -> socket.socket:
         """Send a poll, on a connection of its own."""

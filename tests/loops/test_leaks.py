@@ -97,8 +97,7 @@ LEAVING = ["cancel tasks", "complete, then cancel tasks"]
 
 
 @pytest.mark.parametrize(
-    ("how", "awaiters"),
-    [(how, awaiters) for awaiters in (0, 1, 2) for how in ENDS + LEAVING * (awaiters > 0)],
+    ("how", "awaiters"), [(how, awaiters) for awaiters in (0, 1, 2) for how in ENDS + LEAVING * (awaiters > 0)]
 )
 async def test_operation_ended_is_gone_without_gc(
     purgatory: Purgatory, clock: ManualClock, how: str, awaiters: int

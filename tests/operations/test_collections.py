@@ -12,16 +12,7 @@ from typing import Any
 import pytest
 
 from aiopurgatory import DeadlineError, Purgatory, PurgatoryClosedError, operations
-from aiopurgatory.operations import (
-    Feed,
-    Heartbeats,
-    JoinBarrier,
-    JoinError,
-    Replicas,
-    Thresholds,
-    fetch,
-    produce,
-)
+from aiopurgatory.operations import Feed, Heartbeats, JoinBarrier, JoinError, Replicas, Thresholds, fetch, produce
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .helpers import begun

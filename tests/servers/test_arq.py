@@ -119,8 +119,4 @@ async def test_every_wait_ends_whatever_happens_to_the_bus(redis: Redis, fault: 
 async def test_the_example_runs_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
     await arq_results.main()
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(",")[0] for line in lines] == [
-        "0 + 0 = 0",
-        "1 + 1 = 2",
-        "2 + 2 = 4",
-    ]
+    assert [line.split(",")[0] for line in lines] == ["0 + 0 = 0", "1 + 1 = 2", "2 + 2 = 4"]

@@ -6,13 +6,14 @@ import asyncio
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from private_servers import Redis, free_port, program
 
+from aiopurgatory.bus import BusConnectError
 from aiopurgatory.bus.redis import RedisBus
 from aiopurgatory.streams.redis import RedisLog
 
@@ -83,6 +84,10 @@ def test_bus_and_log_behind_haproxy_follow_the_master(cluster: Cluster) -> None:
         times: dict[str, Any] = {"heartbeat": 0.5, "timeout": 1.0}
         await asyncio.sleep(2.5)  # the first checks of HAProxy, and the sentinel learns of the replica
         bus = RedisBus(cluster.url(), [], **times)
+        async with asyncio.timeout(30.0):
+            while not bus.statistics().connected:
+                with suppress(BusConnectError):  # HAProxy has not checked the replica yet
+                    await bus.start()
         async with bus, RedisLog(cluster.url(), **times) as log:
             await log.append("x", "before")
             listening = log.follow("x")

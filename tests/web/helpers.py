@@ -10,15 +10,18 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pytest
 
 import aiopurgatory
 
+Headers = dict[str, str] | None
+Leave = Callable[[socket.socket], None]
 HERE = Path(__file__).parents[1]
 ENV = os.environ | {"PYTHONPATH": f"{Path(aiopurgatory.__file__).parents[1]}{os.pathsep}{HERE}"}
 
@@ -38,7 +41,64 @@ class Answered:
         return json.loads(self.body)
 
 
-class Served:
+def wait_until(
+    holds: Callable[[], object], told: Callable[[], object] = lambda: "it takes too long", seconds: float = 30.0
+) -> None:
+    """Wait for what no event announces. *told*: what to say if it takes longer."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, told()
+        time.sleep(0.01)
+
+
+def listens(address: tuple[str, int]) -> bool:
+    with suppress(ConnectionRefusedError), socket.create_connection(address):
+        return True
+    return False
+
+
+class Peer(ABC):
+    """Processes that answer at *address*."""
+
+    address: tuple[str, int]
+
+    def __init__(self) -> None:
+        self.clients: list[socket.socket] = []
+
+    def send(
+        self,
+        line: str,
+        headers: Headers = None,
+        body: str = "",
+        length: int | None = None,
+        host: str = "",
+    ) -> socket.socket:
+        """Send a request, from the address *host*."""
+        client = socket.create_connection(self.address, timeout=20, source_address=(host, 0) if host else None)
+        self.clients.append(client)
+        fields = {"Host": "x", "Connection": "close", **(headers or {})}
+        if body or length or line.startswith("POST"):
+            fields["Content-Length"] = str(len(body) if length is None else length)
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        client.sendall(f"{line} HTTP/1.1\r\n{head}\r\n{body}".encode())
+        return client
+
+    def ask(self, line: str, headers: Headers = None, body: str = "", host: str = "") -> Answered:
+        return read(self.send(line, headers, body, host=host))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for client in self.clients:
+            client.close()
+        self.stop(failed=failure[0] is not None)
+
+    @abstractmethod
+    def stop(self, failed: bool) -> None: ...
+
+
+class Served(Peer):
     """A server process: *server* is ``uvicorn-LOOP-HTTP``, ``hypercorn-LOOP-WORKERS``, ``aiohttp-LOOP``,
     ``granian-LOOP`` or ``gunicorn``.
 
@@ -46,15 +106,15 @@ class Served:
     """
 
     def __init__(self, server: str, app: str, quiet: bool = True) -> None:
+        super().__init__()
         self.quiet = quiet
-        self.clients: list[socket.socket] = []
         with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
             self.address = listener.getsockname()
             if not server.startswith("granian"):  # which binds by itself
                 self.process = self._start(server, app, listener.fileno(), [listener.fileno()])
         if server.startswith("granian"):
             self.process = self._start(server, app, self.address[1], [])
-            self._wait_until_it_listens()
+            wait_until(lambda: listens(self.address))
 
     def _start(self, server: str, app: str, number: int, descriptors: list[int]) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -66,45 +126,14 @@ class Served:
             pass_fds=descriptors,
         )
 
-    def _wait_until_it_listens(self) -> None:
-        end = time.monotonic() + 30
-        while True:
-            with suppress(ConnectionRefusedError), socket.create_connection(self.address):
-                return
-            assert time.monotonic() < end, "the server does not listen"
-            time.sleep(0.01)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        for client in self.clients:
-            client.close()
+    def stop(self, failed: bool) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
             said, _ = self.process.communicate(timeout=15)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
-        if exc_type is None and self.quiet:
-            assert said == "", said
-
-    def send(
-        self, line: str, headers: dict[str, str] | None = None, body: str = "", length: int | None = None
-    ) -> socket.socket:
-        client = socket.create_connection(self.address, timeout=20)
-        self.clients.append(client)
-        fields = {"Host": "x", "Connection": "close", **(headers or {})}
-        if body or length:
-            fields["Content-Length"] = str(len(body) if length is None else length)
-        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        client.sendall(f"{line} HTTP/1.1\r\n{head}\r\n{body}".encode())
-        return client
-
-    def ask(self, line: str, headers: dict[str, str] | None = None, body: str = "") -> Answered:
-        return read(self.send(line, headers, body))
+        assert failed or not self.quiet or said == "", said
 
     def poll(self, topic: str, version: int, wait: int = 25) -> socket.socket:
         return self.send(f"GET /polls/{topic}", {"If-None-Match": f'"{version}"', "Prefer": f"wait={wait}"})
@@ -115,10 +144,35 @@ class Served:
 
     def wait_for(self, **expected: int) -> None:
         """Wait until statistics() are as *expected*, far less than any of the polls would last."""
-        end = time.monotonic() + 30
-        while (found := self.statistics()) | expected != found:
-            assert time.monotonic() < end, f"{expected} was expected, and after 30 s it is {found}"
-            time.sleep(0.01)
+        wait_until(
+            lambda: expected.items() <= self.statistics().items(), lambda: (expected, "but it is", self.statistics())
+        )
+
+
+def check_leaving(served: Served, line: str, leave: Leave) -> None:
+    """Six clients send a request that waits, and leave."""
+    before = served.statistics()["cancelled"]
+    clients = [served.send(line, {"If-None-Match": '"0"'}) for _ in range(6)]
+    served.wait_for(pending=6)
+    for client in clients[:4]:
+        leave(client)
+    served.wait_for(pending=2, watched_entries=2, cancelled=before + 4)
+    for client in clients[4:]:
+        leave(client)
+    served.wait_for(pending=0, keys=0, buckets=0, cancelled=before + 6)
+
+
+def check_news_for_the_left(served: Served, path: str) -> None:
+    """Twenty clients leave while they are answered."""
+    failed = served.statistics()["failed"]
+    clients = [served.send(f"GET /{path}/race-{i}", {"If-None-Match": '"0"'}) for i in range(20)]
+    served.wait_for(pending=20)
+    posts = []
+    for i, client in enumerate(clients):
+        posts.append(served.send(f"POST /polls/race-{i}", body="x"))
+        client.close()
+    assert {read(post).status for post in posts} == {200}
+    served.wait_for(pending=0, keys=0, failed=failed)
 
 
 def each(cases: list[tuple[str, str]]) -> pytest.MarkDecorator:

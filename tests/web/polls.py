@@ -147,6 +147,12 @@ class Leaving:
         return {"type": "http.disconnect"}
 
 
+async def ask(purgatory: Purgatory, source: Any, **headers: str) -> Answer:
+    """The answer to a poll that must not wait."""
+    async with asyncio.timeout(5):
+        return await LongPolling[str](purgatory, source, policy=POLICY).answer("n", headers)
+
+
 def check_empty(polling: LongPolling[Any]) -> None:
     """Nothing waits, and nobody has a place."""
     purgatory, found = polling.purgatory, polling.statistics()

@@ -184,14 +184,12 @@ async def test_read_under_way_at_the_deadline_is_finished(polls: Polls, clock: M
 
 
 @pytest.mark.parametrize("checked", [False, True])
-async def test_last_read_that_cannot_begin_is_no_news(
-    polls: Polls, purgatory: Purgatory, clock: ManualClock, checked: bool
-) -> None:
+async def test_last_read_that_cannot_begin_is_no_news(polls: Polls, clock: ManualClock, checked: bool) -> None:
     """Unless a key was checked since the poll has read: then there may be news."""
     poll = await polls.park(query={"wait": "2"})
     others = await occupy(polls)
     if checked:
-        purgatory.check_and_complete("n")
+        polls.purgatory.check_and_complete("n")
         await settle()
     await clock.advance(2.0)
     assert await status_of(poll) == ((503, "source") if checked else (304, None))
@@ -200,7 +198,7 @@ async def test_last_read_that_cannot_begin_is_no_news(
 
 
 async def test_check_while_the_last_read_queues_is_no_304(
-    polls: Polls, purgatory: Purgatory, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    polls: Polls, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aiopurgatory.web.reads.MAX_QUEUE", 0.05)
     poll = await polls.park(query={"wait": "2"})
@@ -208,7 +206,7 @@ async def test_check_while_the_last_read_queues_is_no_304(
     await clock.advance(2.0)
     await settle()
     assert not poll.done()
-    purgatory.check_and_complete("n")
+    polls.purgatory.check_and_complete("n")
     assert (await poll).headers["refused"] == "source"
     await end(polls, *others)
 
@@ -248,7 +246,7 @@ async def test_long_outage_is_logged_again(
     assert [text[-1] for text in caplog.messages] == ["1", "2", "3"]
 
 
-async def test_read_that_fails_since_it_is_cancelled_is_no_outage(
+async def test_read_that_fails_as_it_is_cancelled_is_no_outage(
     purgatory: Purgatory, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Converts(Database):

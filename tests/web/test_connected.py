@@ -256,32 +256,6 @@ async def test_timeout_together_with_a_disconnect_keeps_the_count(
     assert ends == ({True, False} if is_outside else {True})
 
 
-async def test_timeout_inside_ends_itself_alone(client: Client) -> None:
-    async def within() -> str:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await forever()
-        await settle()
-        return "went on"
-
-    assert await end(await start(block(client, within))) == "went on"
-
-
-async def test_task_group_outside_ends_the_block(client: Client) -> None:
-    async def fail() -> None:
-        raise LookupError
-
-    async def work() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(block(client))
-            await settle()
-            group.create_task(fail())
-
-    with pytest.raises(ExceptionGroup) as caught:
-        await work()
-    assert [type(exc) for exc in caught.value.exceptions] == [LookupError]
-
-
 async def test_task_group_inside_ends_with_the_client(client: Client) -> None:
     ended = []
 

@@ -18,7 +18,7 @@ from aiopurgatory.web.signals import on_stop_signal
 from .polls import KNOWN, Counters, Database
 
 
-async def test_listening_goes_on_without_the_session_of_the_first_poll(
+async def test_listening_keeps_no_session_of_the_first_poll(
     purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch, requests: Any
 ) -> None:
     monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.02)

@@ -6,7 +6,6 @@ import asyncio
 import signal
 import socket
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -14,7 +13,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import LongPolling, Policy
 
-from .helpers import Served, allow_open_files, read
+from .helpers import Leave, Served, allow_open_files, read
 from .polls import Given
 
 CROWD = 10_000
@@ -32,9 +31,7 @@ def park(served: Served, number: int) -> list[socket.socket]:
     ("server", "number"),
     [("uvicorn-uvloop-httptools", CROWD), ("uvicorn-asyncio-h11", CROWD // 4), ("hypercorn-uvloop-0", CROWD // 4)],
 )
-def test_crowd_that_hangs_up_leaves_nothing_and_stop_answers(
-    server: str, number: int, reset: Callable[[socket.socket], None]
-) -> None:
+def test_crowd_that_hangs_up_leaves_nothing_and_stop_answers(server: str, number: int, reset: Leave) -> None:
     allow_open_files()
     with Served(server, "apps:starlette") as served:
         for client in park(served, number):

@@ -135,9 +135,7 @@ async def test_heartbeat_comes_when_nothing_was_sent(streams: Streams, clock: Ma
 
 
 @pytest.mark.parametrize("after", [0.1, 0.2, 0.3, 0.7, 1.1, 2.3, 7.9])
-async def test_heartbeat_comes_in_time_after_an_event_at_any_moment(
-    streams: Streams, clock: ManualClock, after: float
-) -> None:
+async def test_event_puts_the_heartbeat_off(streams: Streams, clock: ManualClock, after: float) -> None:
     client = await streams.start()
     for count in range(1, 20):
         await clock.advance(after)
@@ -201,9 +199,7 @@ async def test_client_that_never_reads_loses_its_place(streams: Streams, clock: 
 
 
 @pytest.mark.parametrize("resource", ["n", "gone"])
-async def test_client_that_never_reads_the_headers_loses_its_place(
-    make: Making, clock: ManualClock, resource: str
-) -> None:
+async def test_client_that_reads_no_headers_loses_its_place(make: Making, clock: ManualClock, resource: str) -> None:
     async def never(message: Any) -> None:
         await asyncio.Event().wait()
 
@@ -420,9 +416,7 @@ async def test_stream_cancelled_at_any_turn_leaves_nothing(make: Making, turns: 
 
 
 @pytest.mark.parametrize("how", ["leave", "close", "replace", "stall"])
-async def test_stream_that_has_ended_needs_no_garbage_collector(
-    make: Making, clock: ManualClock, kept: Kept, how: str
-) -> None:
+async def test_ended_stream_needs_no_garbage_collector(make: Making, clock: ManualClock, kept: Kept, how: str) -> None:
     streams = make(client=lambda scope: "ann")
     client = await streams.start()
     await streams.publish()
@@ -600,18 +594,16 @@ async def pass_on(request: Any, call_next: Callable[[Any], Any]) -> Any:
     return await call_next(request)
 
 
-async def test_client_behind_middleware_that_never_reads_is_dropped(
-    streams: Streams, clock: ManualClock, purgatory: Purgatory
-) -> None:
+async def test_client_behind_middleware_that_never_reads_is_dropped(streams: Streams, clock: ManualClock) -> None:
     client = Client(BaseHTTPMiddleware(streams.route, pass_on))
     await clock.advance(0.0)
     client.reads.clear()
     for _ in range(10):
         await streams.publish()
         await clock.advance(1.0)
-    assert (len(client.unread), purgatory.num_delayed) == (1, 1)
+    assert (len(client.unread), streams.purgatory.num_delayed) == (1, 1)
     await clock.advance(30.0)
-    assert (purgatory.num_delayed, client.task.done()) == (0, False)
+    assert (streams.purgatory.num_delayed, client.task.done()) == (0, False)
     client.reads.set()
     await leave(client)
 

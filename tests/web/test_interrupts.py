@@ -33,9 +33,7 @@ async def test_poll_interrupted_before_its_read_mutes_no_other(polls: Polls, int
         assert (await polls.start("other", known=None)).status == 200
 
 
-async def test_read_interrupted_as_it_begins_begins_nevertheless(
-    polls: Polls, interrupt: Interrupt, reported: list[dict[str, Any]]
-) -> None:
+async def test_read_interrupted_as_it_begins_begins(polls: Polls, interrupt: Interrupt, reported: list[Any]) -> None:
     loop = asyncio.get_running_loop()
     interrupted = []
     # In the iteration of the read, before it: the next call of the loop is that of its task.

@@ -98,16 +98,17 @@ async def test_server_that_is_down_at_the_first_client_is_503_until_it_is_up(
         raise StoreDownError("cannot use Redis at 10.0.0.7")
 
     log = MemoryLog()
+    app = route(log)
     with monkeypatch.context() as patch:
         patch.setattr(MemoryStore, "open", down)
         for _ in range(2):
-            client = await ended(route(log))
+            client = await ended(app)
             assert refusal(client) == (503, "source")
             assert client.body == b"the events cannot be read now"  # not where the server is
     assert len([text for text in caplog.messages if "cannot use Redis at 10.0.0.7" in text]) == 1
     await log.append("n", "a")
     await log.end("n")
-    assert (await ended(route(log))).status == 200
+    assert (await ended(app)).status == 200
     await log.aclose()
 
 
@@ -312,6 +313,7 @@ async def test_poll_that_waits_is_one_operation_even_if_its_topic_was_not_read_y
     async with MemoryLog(observers=[ends]) as log:
         query = "" if is_late else f"after={await log.append('n', 'a')}"
         poll = Client(LongPollRoute(log), query=query)
+        await until(lambda: log.purgatory.num_delayed == 1)
         await asyncio.sleep(0.05)  # by now, the topic was read, and had nothing new
         await log.append("n", "b")
         assert [event["data"] for event in await poll.polled()] == ["b"]

@@ -20,6 +20,14 @@ def source() -> Database:
     return Database()
 
 
+@pytest.mark.parametrize("known", ["*", '"7", W/"0"'])
+async def test_poll_without_news_waits_for_them(polls: Polls, known: str) -> None:
+    poll = await polls.park(known=known)
+    assert not poll.done()
+    polls.publish()
+    assert (await poll).headers["etag"] == '"1"'
+
+
 async def test_event_during_a_read_is_not_missed(polls: Polls) -> None:
     polls.source.gate.clear()
     poll = await polls.park()
@@ -96,9 +104,7 @@ async def test_poll_without_news_reads_once_more_at_its_deadline(polls: Polls, c
     assert ((await silent).status, (await told).status) == (304, 200)
 
 
-async def test_read_that_fails_answers_its_polls_and_harms_no_other(
-    polls: Polls, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_read_that_fails_answers_its_polls_alone(polls: Polls, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         broken = [polls.start("broken") for _ in range(100)]
         other = polls.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Any
 
@@ -14,7 +13,7 @@ from aiopurgatory.metrics import Metrics
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import LongPolling
 
-from .polls import KNOWN, Polls, settle
+from .polls import Polls
 
 
 class Opened(Observer):
@@ -80,18 +79,6 @@ def test_options_of_a_wrong_type_are_refused(source: Any, options: dict[str, Any
 def test_name_that_no_metric_can_show_is_refused(source: Any, name: str) -> None:
     with pytest.raises(ValueError, match=r"^name must (be text without surrogates|have 1 to 255 bytes of UTF-8), got "):
         LongPolling(Purgatory(), source, name=name)
-
-
-async def test_close_answers_every_poll(source: Any) -> None:
-    opened = Opened()
-    polling = LongPolling(Purgatory(), source, observers=[opened])
-    await polling.start()
-    parked = asyncio.create_task(polling.answer("n", KNOWN))
-    await settle()
-    polling.close()
-    polling.close()
-    assert (await parked).status == 503
-    assert opened.told == [("opened", polling), ("closed", polling)]
 
 
 async def test_refused_polls_of_a_polling_that_opens_again_count_once(source: Any) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web import Answer, EventRoute, LongPolling
+from aiopurgatory.web import EventRoute, LongPolling
 
 from .eventsource import Client
-from .polls import POLICY, AsyncGiven, Given, settle
+from .polls import POLICY, AsyncGiven, Given, ask, settle
 
 
 class Hasty:
@@ -72,11 +72,6 @@ def lags(request: pytest.FixtureRequest) -> Given:
     """version() lags behind read(), as that of a replica."""
     source: Given = request.param("1", ("2", b"two"))
     return source
-
-
-async def ask(purgatory: Purgatory, source: Given, **headers: str) -> Answer:
-    async with asyncio.timeout(5):
-        return await LongPolling(purgatory, source, policy=POLICY).answer("n", headers)
 
 
 async def test_poll_that_has_the_version_of_the_pair_gets_no_body(purgatory: Purgatory, lags: Given) -> None:

@@ -156,7 +156,7 @@ async def test_route_of_another_scope_is_refused(polls: Polls, kind_of_route: An
 
 
 @pytest.mark.parametrize("kind_of_route", [LongPollRoute, EventRoute])
-async def test_route_asked_to_change_something_refuses_and_logs_the_remedy_once(
+async def test_other_methods_are_refused_and_logged_once(
     polls: Polls, kind_of_route: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     route = kind_of_route(polls.polling)
@@ -249,9 +249,7 @@ async def test_lines_of_a_header_are_one_list_unless_too_long(
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("body", [[], [WHOLE_BODY], [PART, WHOLE_BODY]])
-async def test_client_that_leaves_ends_its_poll_and_not_the_task(
-    route: LongPollRoute, polls: Polls, body: list[Message]
-) -> None:
+async def test_client_leaves_and_its_task_goes_on(route: LongPollRoute, polls: Polls, body: list[Message]) -> None:
     exchange, task = await parked(route, given=body)
     assert polls.purgatory.num_delayed == 1
     exchange.give(DISCONNECT)
@@ -317,7 +315,7 @@ async def test_body_in_many_parts_does_not_hide_that_its_client_leaves(route: Lo
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("failure", [OSError, RuntimeError, asyncio.CancelledError])
-async def test_receive_that_raises_is_taken_for_a_disconnect(
+async def test_receive_that_raises_is_a_disconnect(
     route: LongPollRoute, caplog: pytest.LogCaptureFixture, failure: type[BaseException]
 ) -> None:
     class Broken(Exchange):
@@ -366,7 +364,7 @@ async def test_send_that_fails_otherwise_raises_in_the_server(route: LongPollRou
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("ending", ["news", "leave", "at once", "close"])
-async def test_poll_that_ended_needs_no_garbage_collector(
+async def test_ended_poll_needs_no_garbage_collector(
     route: LongPollRoute, polls: Polls, ending: str, kept: Kept
 ) -> None:
     exchange, poll = await parked(route, *([NOTHING] if ending == "at once" else []), given=[WHOLE_BODY])
@@ -381,7 +379,7 @@ async def test_poll_that_ended_needs_no_garbage_collector(
     assert kept(LongPoll) == 0
 
 
-async def test_poll_that_is_answered_soon_is_not_listened_to(
+async def test_poll_answered_soon_is_not_listened_to(
     route: LongPollRoute, polls: Polls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()

@@ -6,14 +6,13 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
-from .helpers import Served, each, read
+from .helpers import Leave, Served, check_leaving, check_news_for_the_left, each, read
 
 # The two event loops, parsers and ways to start hypercorn; behind BaseHTTPMiddleware or not.
 SERVERS = [
@@ -88,22 +87,12 @@ def test_poll_by_httpx_follows_the_etag(served: Served) -> None:
 
 
 @each(SERVERS)
-def test_client_leaves_and_its_poll_is_cancelled_at_once(
-    served: Served, leave: Callable[[socket.socket], None]
-) -> None:
-    before = served.statistics()["cancelled"]
-    clients = [served.poll("left", 0) for _ in range(6)]
-    served.wait_for(pending=6)
-    for client in clients[:4]:
-        leave(client)
-    served.wait_for(pending=2, watched_entries=2, cancelled=before + 4)
-    for client in clients[4:]:
-        leave(client)
-    served.wait_for(pending=0, keys=0, buckets=0, cancelled=before + 6)
+def test_client_leaves_and_its_poll_is_cancelled_at_once(served: Served, leave: Leave) -> None:
+    check_leaving(served, "GET /polls/left", leave)
 
 
 @each(SERVERS)
-def test_client_leaves_before_parking_and_nothing_stays(served: Served, leave: Callable[[socket.socket], None]) -> None:
+def test_client_leaves_before_parking_and_nothing_stays(served: Served, leave: Leave) -> None:
     before = served.statistics()["expired"]
     for _ in range(10):
         leave(served.poll("left", 0))
@@ -112,14 +101,7 @@ def test_client_leaves_before_parking_and_nothing_stays(served: Served, leave: C
 
 @each(SERVERS)
 def test_client_that_leaves_during_the_answer_leaves_nothing(served: Served) -> None:
-    clients = [served.poll(f"race-{i}", 0) for i in range(20)]
-    served.wait_for(pending=20)
-    posts = []
-    for i, client in enumerate(clients):
-        posts.append(served.send(f"POST /polls/race-{i}", body="x"))
-        client.close()
-    assert {read(post).status for post in posts} == {200}
-    served.wait_for(pending=0, keys=0, failed=0)
+    check_news_for_the_left(served, "polls")
 
 
 @each(ON_STARLETTE)
@@ -266,13 +248,6 @@ def test_recycled_worker_answers_polls_after_its_timeout(path: str) -> None:
         assert {read(client).status for client in clients} == {503}
         assert served.process.stdout is not None
         assert "Traceback" not in served.process.stdout.read()
-
-
-def test_stop_signal_with_nobody_there_ends_the_server() -> None:
-    with Served("uvicorn-uvloop-httptools", "apps:starlette") as served:
-        served.wait_for(pending=0)
-        served.process.send_signal(signal.SIGTERM)
-        assert served.process.wait(timeout=10) == -signal.SIGTERM
 
 
 # frameworks that are promised less

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError, InvalidStateError
-from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, cast, final
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import Any, cast, final
 
 from mypy_extensions import mypyc_attr
 
@@ -12,10 +13,6 @@ from ..arguments import described, require_error
 from .endings import cancel, check_thread, complete, fail, handle_undelivered
 from .faults import Failure
 from .operation import CANCELLED, COMPLETED, PENDING, Awaiters, Operation, Owner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextvars import Context
 
 
 @final

@@ -81,9 +81,12 @@ class KeyChecks:
         return 0
 
     def mark(self, key: Hashable, limit: int) -> None:
-        """Check *key* on the next iteration."""
+        """Check *key*, or every key, on the next iterations."""
         self._loop.check_thread()
-        if self._watchers.entry_of(key) is not None:
+        if key is EVERY_KEY:
+            if self._watchers.pending > 0:
+                self._mark(key, limit)
+        elif self._watchers.entry_of(key) is not None:
             self._mark(key, limit)
         else:
             self.miss(key)
@@ -93,12 +96,6 @@ class KeyChecks:
         self._until_told -= 1
         if self._until_told <= 0:
             self._until_told = self._finder.unwatched(key)
-
-    def mark_all(self) -> None:
-        """Check every key on the next iterations."""
-        self._loop.check_thread()
-        if self._watchers.pending > 0:
-            self._mark(EVERY_KEY, ALL)
 
     def has_work(self) -> bool:
         """Is a key marked, or partly checked?"""

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Final, cast, final
 
-from mypy_extensions import mypyc_attr
-
 from ..timer import Timer
 from ..timer.delay_queue import NEVER
 from ..timer.ring import Entry, set_deadline
@@ -95,7 +93,6 @@ class ClockAlarm:
         assert self.is_armed == (self.until < NEVER), "I3: armed without a handle, or a handle without being armed"
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class TimedBlock(Entry):
     """A block of code with a deadline, as the deadlines see it; see timeouts."""
 

@@ -15,7 +15,6 @@ from mypy_extensions import u8
 
 from .faults import COROUTINE, Failure, as_failure, require_plain
 from .operation import CANCELLED, DUE, EXPIRED, FAILED, OUTCOMES, PENDING, UNPARKED, Awaiters, Operation
-from .outcome import Outcome
 
 
 def unlink(op: Operation, outcome: u8) -> None:
@@ -61,10 +60,15 @@ def put_back(op: Operation, on_undelivered: Callable[[Any], object], result: obj
     """Release a *result* of *op* that nothing received."""
     if op._op_owner is not None:
         op._op_owner.undelivered += 1
+    call_hook(op, "on_undelivered", on_undelivered, result)
+
+
+def call_hook(op: Operation, name: str, hook: Callable[..., object], *arguments: object) -> None:
+    """Call the *hook* of the ended *op*. Its exception, which no caller can receive, is reported."""
     try:
-        require_plain(on_undelivered(result), op, "on_undelivered")
+        require_plain(hook(*arguments), op, name)
     except (Exception, CancelledError) as exc:
-        report(op, exc, "on_undelivered raised")
+        report(op, exc, f"{name} raised")
 
 
 def report(op: Operation, exc: BaseException, message: str) -> None:
@@ -76,10 +80,7 @@ def report(op: Operation, exc: BaseException, message: str) -> None:
 def publish_cancelled(op: Operation, msg: object) -> None:
     """Publish a cancellation. The result of a cancelled operation is its message."""
     publish(op, CANCELLED, msg, False)
-    try:
-        require_plain(op.on_cancel(), op, "on_cancel")
-    except (Exception, CancelledError) as exc:
-        report(op, exc, "on_cancel raised")
+    call_hook(op, "on_cancel", op.on_cancel)
     if op._op_has_end_hook:
         tell_end(op)
 
@@ -87,20 +88,14 @@ def publish_cancelled(op: Operation, msg: object) -> None:
 def publish_failure(op: Operation, exc: BaseException) -> None:
     """Publish a failure."""
     publish(op, FAILED, Failure(exc), True)
-    try:
-        require_plain(op.on_failure(exc), op, "on_failure")
-    except (Exception, CancelledError) as error:
-        report(op, error, "on_failure raised")
+    call_hook(op, "on_failure", op.on_failure, exc)
     if op._op_has_end_hook:
         tell_end(op)
 
 
 def tell_end(op: Operation) -> None:
     """Call on_end() of the ended *op*."""
-    try:
-        require_plain(op.on_end(cast(Outcome, OUTCOMES[op._op_state])), op, "on_end")
-    except (Exception, CancelledError) as exc:
-        report(op, exc, "on_end raised")
+    call_hook(op, "on_end", op.on_end, OUTCOMES[op._op_state])
 
 
 def complete(op: Operation, outcome: u8) -> None:

@@ -9,6 +9,7 @@ from mypy_extensions import mypyc_attr
 
 from ..arguments import Items, described, require_error, unhashable
 from ..statistics import Statistics
+from .checks import EVERY_KEY
 from .core import OPEN, Core
 from .endings import publish_cancelled, publish_completed, publish_failure
 from .nanoseconds import timeout_seconds
@@ -178,7 +179,7 @@ class EntryPoints:
 
         Raises: RuntimeError: called from another thread.
         """
-        self._checks.mark_all()
+        self._checks.mark(EVERY_KEY, ALL)
 
     def waiting(self, key: Hashable) -> list[Any]:
         """Return the pending operations under *key*, oldest first: a snapshot. Cost: O(waiters)."""

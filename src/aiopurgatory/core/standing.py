@@ -183,7 +183,7 @@ class StandingWait(AwaitableOperation):
             end_single(self, is_found)
         owes, self._owes = self._owes, None
         state = self._op_state
-        if owes is not None and not (is_found and state == COMPLETED):
+        if not (is_found and state == COMPLETED):
             # A read that found nothing saw the change. One that was cancelled may have put back what it took.
             is_seen = state in (PENDING, EXPIRED)
             if not (is_seen and self._hands_out) or is_found or has_failed:
@@ -229,8 +229,7 @@ class StandingWait(AwaitableOperation):
         self._task = self._woken = None
         self.count_read(False)
         owes, self._owes = self._owes, None
-        if owes is not None:
-            pass_on(self, owes, False)
+        pass_on(self, owes, False)
         pass_owed(self)
 
     def begin_step(self) -> None:
@@ -319,8 +318,10 @@ def interrupt(wait: StandingWait) -> None:
             task.cancel()
 
 
-def pass_on(wait: StandingWait, owed: LimitedCall, is_seen: bool) -> None:
+def pass_on(wait: StandingWait, owed: LimitedCall | None, is_seen: bool) -> None:
     """Pass on a call that *wait* has not used. *is_seen*: its read saw the change; else that is as new again."""
+    if owed is None:
+        return
     core = wait._core
     if not is_seen:
         owed = LimitedCall(owed.key, core.checks.next_number())
@@ -330,8 +331,7 @@ def pass_on(wait: StandingWait, owed: LimitedCall, is_seen: bool) -> None:
 def pass_owed(wait: StandingWait) -> None:
     """*wait* has ended, or its task has left: pass on a call that no read has answered."""
     owed, wait._owed = wait._owed, None
-    if owed is not None:
-        pass_on(wait, owed, False)
+    pass_on(wait, owed, False)
 
 
 def call_next(passed: tuple[Core, LimitedCall]) -> None:

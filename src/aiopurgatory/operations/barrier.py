@@ -191,7 +191,7 @@ class JoinBarrier(Generic[M]):
         self._catch_up()
         if member not in self._members:
             return False
-        if not self.is_closed and not self._members.is_announced(member):
+        if not self.is_closed and member not in self._members.announced:
             with suppress(PurgatoryClosedError):
                 self._close(DelayedJoin(self, self._rebalance_timeout))
         join = self._members.remove(member)
@@ -237,7 +237,7 @@ class JoinBarrier(Generic[M]):
         self._admit(member)
         join = self._purgatory.watch(MemberJoin(self, member), [("join", self._key, member)])
         # atomic: no await
-        is_first = self._members.are_all_announced()
+        is_first = len(self._members) == len(self._members.announced)
         earlier = self._members.add(member, join)
         if earlier is not None:
             earlier.fail(JoinError(f"{described(member)} has joined {described(self._key)} again"))

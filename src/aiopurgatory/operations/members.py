@@ -45,13 +45,13 @@ class Generation(Generic[M]):
 class Members(Generic[M, J]):
     """Keeps the join of each member that has one. While the barrier is open, all members are missing."""
 
-    __slots__ = ("_announced", "_joins", "_known", "missing")
+    __slots__ = ("_joins", "_known", "announced", "missing")
 
     def __init__(self, expected: Iterable[M]) -> None:
         self._joins: dict[M, J | None] = dict.fromkeys(expected)  # None: not joined yet
         #: How many have not joined.
         self.missing = len(self._joins)
-        self._announced: set[M] = set()  # by expect(), and in no generation yet
+        self.announced: set[M] = set()  # by expect(), and in no generation yet
         self._known: set[M] = set()  # have joined, and are still expected if that join is cancelled
 
     def __len__(self) -> int:
@@ -74,24 +74,16 @@ class Members(Generic[M, J]):
         """The joins, in the order of the members."""
         return [join for join in self._joins.values() if join is not None]
 
-    def is_announced(self, member: M) -> bool:
-        """Return True if expect() announced *member*, and it has been in no generation."""
-        return member in self._announced
-
-    def are_all_announced(self) -> bool:
-        """Return True if expect() announced every member, or there is none."""
-        return len(self._joins) == len(self._announced)
-
     def expect(self, member: M) -> None:
         """Announce *member*. If it has joined, it is still expected when that join is cancelled."""
         # atomic: no await
         if member not in self._joins:
             self._joins[member] = None
             self.missing += 1
-            self._announced.add(member)
+            self.announced.add(member)
         elif self._joins[member] is not None and member not in self._known:
             self._known.add(member)
-            self._announced.add(member)
+            self.announced.add(member)
 
     def add(self, member: M, join: J) -> J | None:
         """Count the *join* of *member*. Returns: the earlier join that it replaces."""
@@ -119,7 +111,7 @@ class Members(Generic[M, J]):
         """Remove *member*. Returns: its join."""
         # atomic: no await
         join = self._joins.pop(member)
-        self._announced.discard(member)
+        self.announced.discard(member)
         self._known.discard(member)
         if join is None:
             self.missing -= 1
@@ -133,9 +125,9 @@ class Members(Generic[M, J]):
         self._joins[successor] = None
         if join is not None:
             self.missing += 1
-        if member in self._announced:
-            self._announced.remove(member)
-            self._announced.add(successor)
+        if member in self.announced:
+            self.announced.remove(member)
+            self.announced.add(successor)
         self._known.discard(member)
         return join
 
@@ -146,6 +138,6 @@ class Members(Generic[M, J]):
         dropped = tuple(member for member, join in self._joins.items() if join is None)
         self._joins = dict.fromkeys(members)
         self.missing = len(members)
-        self._announced.clear()
+        self.announced.clear()
         self._known.clear()
         return Generation(earlier.number + bool(members), members, dropped)

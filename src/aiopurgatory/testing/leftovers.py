@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
@@ -73,16 +73,11 @@ class Leftovers:
             keys = list(core_of(self.purgatory).watchers.by_key)
             # By identity: an operation under several keys is found several times, and may define __eq__.
             found = {id(op): repr(op) for key in keys for op in self.purgatory.waiting(key)}
-            yield f"{count} pending: {_first(found.values())}"
+            yield f"{count} pending: {', '.join(islice(found.values(), _NAMED))}"
 
     def _tasks(self) -> Iterator[str]:
         # The purgatory has a new clock task if the test has closed and started it again.
         clock_task = f"aiopurgatory-clock-{self.purgatory.name}"
         left = [repr(task) for task in self._begun if not task.done() and task.get_name() != clock_task]
         if left:
-            yield f"{len(left)} running: {_first(left)}"
-
-
-def _first(found: Iterable[str]) -> str:
-    names = list(found)
-    return ", ".join(islice(names, _NAMED)) + (", ..." if len(names) > _NAMED else "")
+            yield f"{len(left)} running: {', '.join(left[:_NAMED])}"

@@ -25,26 +25,16 @@ class Places:
     def __init__(self, max_per_group: int | None) -> None:
         self._max_per_group = max_per_group
         #: The newest poll by client and resource.
-        self._newest: dict[tuple[Hashable, Hashable], ClientOperation[Any]] = {}
-        self._groups: dict[Hashable, set[ClientOperation[Any]]] = {}
-
-    @property
-    def clients(self) -> int:
-        """Parked polls of named clients."""
-        return len(self._newest)
-
-    @property
-    def groups(self) -> int:
-        """Groups with parked polls."""
-        return len(self._groups)
+        self.newest: dict[tuple[Hashable, Hashable], ClientOperation[Any]] = {}
+        self.groups: dict[Hashable, set[ClientOperation[Any]]] = {}
 
     def make_room(self, poll: ClientOperation[Any]) -> None:
         """End the older poll of the same client for the same resource.
 
         Raises: GroupLimitError: the group is full even without that one.
         """
-        older = None if poll.client is None else self._newest.get((poll.client, poll.resource))
-        group = self._groups.get(poll.group, ())
+        older = None if poll.client is None else self.newest.get((poll.client, poll.resource))
+        group = self.groups.get(poll.group, ())
         limit = self._max_per_group
         if limit is not None and len(group) - (older in group) >= limit:
             raise GroupLimitError(f"this group already has {limit} polls waiting (max_per_group={limit})")
@@ -54,19 +44,19 @@ class Places:
 
     def take(self, poll: ClientOperation[Any]) -> None:
         if poll.client is not None:
-            self._newest[poll.client, poll.resource] = poll
+            self.newest[poll.client, poll.resource] = poll
         if poll.group is not None:
-            self._groups.setdefault(poll.group, set()).add(poll)
+            self.groups.setdefault(poll.group, set()).add(poll)
 
     def leave(self, poll: ClientOperation[Any]) -> None:
         """Release the place of *poll*. Idempotent."""
-        if poll.client is not None and self._newest.get((poll.client, poll.resource)) is poll:
-            del self._newest[poll.client, poll.resource]
-        group = self._groups.get(poll.group)
+        if poll.client is not None and self.newest.get((poll.client, poll.resource)) is poll:
+            del self.newest[poll.client, poll.resource]
+        group = self.groups.get(poll.group)
         if group is not None:
             group.discard(poll)
             if not group:
-                del self._groups[poll.group]
+                del self.groups[poll.group]
 
 
 @final
@@ -158,11 +148,12 @@ class Desk:
 
         Raises: PurgatoryFullError, PurgatoryClosedError.
         """
-        self._park(poll, request)
+        self.place(poll, request)
         if request.receive is not None and not poll.done():
             self._newcomers.add(poll, request.receive)
 
-    def _park(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
+    def place(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
+        """Park *op*. Raises: as park(); or an error of its try_complete()."""
         self.places.make_room(op)
         keys = (op.resource,) if request.keys is None else request.keys
         self.purgatory.watch(op, (op.resource, *checked_keys(keys)) if self._adds_keys else keys)
@@ -174,25 +165,6 @@ class Desk:
         self._newcomers.remove(poll)
         self.places.leave(poll)
         poll.stop_listening()  # raises in a loop that was closed before its tasks ended
-
-    def open_stream(self, stream: ClientOperation[Any], request: PollRequest[Any]) -> None:
-        """Park *stream* until close_stream(), and listen for its client's disconnect.
-
-        Raises: PurgatoryFullError, PurgatoryClosedError, or an error of its try_complete(): it is not open.
-        """
-        self.streams += 1
-        try:
-            self._park(stream, request)
-            if request.receive is not None:
-                stream.listen(request.receive)
-        except BaseException:
-            self.close_stream(stream)
-            raise
-
-    def close_stream(self, stream: ClientOperation[Any]) -> None:
-        """Release the place of *stream*."""
-        self.streams -= 1
-        self.leave(stream)
 
     # answers
 

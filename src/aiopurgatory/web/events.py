@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from .answer import Answer
-from .asgi import Message, Receive, RequestScope, Scope, Send, deliver
-from .route import Endpoint, header, joined, send_answer
+from .asgi import Receive, RequestScope, Scope, Send, deliver
+from .route import Endpoint, header, joined, send_answer, start_of
 from .stream import EventStream
 
 _BODY: Final = "http.response.body"
@@ -104,7 +104,7 @@ class EventRoute(Endpoint):
                 await send_answer(answer, send)
                 return
             if scope["method"] == "HEAD":
-                await deliver(send, _start(answer), {"type": _BODY, "body": b""})
+                await deliver(send, start_of(answer), {"type": _BODY, "body": b""})
                 return
             sending = _send_events(stream, answer, send)
             del request, answer  # they may wait for hours
@@ -125,15 +125,11 @@ class EventRoute(Endpoint):
         return {"since": last} if last else {}
 
 
-def _start(answer: Answer) -> Message:
-    return {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers}
-
-
 async def _send_events(stream: EventStream[Any], answer: Answer, send: Send) -> None:
     """Send *answer*, and events until there are no more, or the client has disconnected."""
     chunk: bytes | None = answer.body
     try:
-        await send(_start(answer))
+        await send(start_of(answer))
     except (OSError, RuntimeError) as exc:
         stream.leave_by(exc)
         return

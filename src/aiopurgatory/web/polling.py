@@ -156,8 +156,8 @@ class LongPolling(Starting, Answering[K]):
         kept = self._kept
         return LongPollStatistics(
             name=self.name,
-            clients=self._desk.places.clients,
-            groups=self._desk.places.groups,
+            clients=len(self._desk.places.newest),
+            groups=len(self._desk.places.groups),
             streams=self._desk.streams,
             bodies=len(kept),
             body_bytes=kept.bytes,

@@ -14,7 +14,7 @@ from ..arguments import Items, require, require_function, require_items, require
 from ..errors import PurgatoryClosedError
 from .answer import NO_BODY, REFUSALS, Answer, RequestError
 from .answering import Answering, events_of
-from .asgi import Receive, RequestScope, Scope, Send, deliver, read_body
+from .asgi import Message, Receive, RequestScope, Scope, Send, deliver, read_body
 from .policy import Policy
 from .polling import LongPolling
 from .prefer import MAX_FIELD, PollRequest, Respond
@@ -244,8 +244,11 @@ def send_answer(answer: Answer, send: Send) -> Awaitable[bool]:
     headers = answer.raw_headers
     if answer.status not in NO_BODY:
         headers.append((b"content-length", b"%d" % len(answer.body)))
-    start = {"type": "http.response.start", "status": answer.status, "headers": headers}
-    return deliver(send, start, {"type": "http.response.body", "body": answer.body})
+    return deliver(send, start_of(answer), {"type": "http.response.body", "body": answer.body})
+
+
+def start_of(answer: Answer) -> Message:
+    return {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers}
 
 
 def _content_of(served: object, policy: Policy | None) -> Content[Any]:

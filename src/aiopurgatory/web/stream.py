@@ -129,8 +129,11 @@ class EventStream(ClientOperation[K]):
 
     async def _open(self, request: PollRequest[K]) -> Answer:
         desk = self._desk
-        desk.open_stream(self, request)
+        desk.streams += 1
         self.is_open = True
+        desk.place(self, request)
+        if request.receive is not None:
+            self.listen(request.receive)
         first = await until_ended(self, self.read())
         if first is None:  # it has ended
             if self.cancelled():
@@ -191,7 +194,8 @@ class EventStream(ClientOperation[K]):
         self.feed.close()
         if self.is_open:
             self.is_open = False
-            self._desk.close_stream(self)
+            self._desk.streams -= 1
+            self._desk.leave(self)
 
     async def read(self) -> bytes:
         """Return the next events, or nothing if there are none yet."""

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import cycle, islice
 
-from ..helpers import Served, read
-from .app import PLACES
+from ..helpers import Served, read, wait_until
 
 #: Clients that attack together.
 CROWD = 50
@@ -24,9 +23,16 @@ def request(path: str, *fields: str, method: str = "GET") -> bytes:
 
 
 @contextmanager
+def attacked(server: str, app: str = "starlette") -> Iterator[Served]:
+    """A server that has started."""
+    with Served(server, f"attacks.app:{app}", quiet=False) as served:
+        served.wait_for(pending=0)
+        yield served
+
+
+@contextmanager
 def crowd(served: Served, *requests: bytes, address: tuple[str, int] | None = None) -> Iterator[list[socket.socket]]:
     """CROWD clients, which send one of *requests* each, take a place each, and read nothing."""
-    served.wait_for(pending=0)  # it has started
     with ExitStack() as stack:
         clients = []
         for sent in islice(cycle(requests), CROWD):
@@ -77,7 +83,5 @@ def serve_another(served: Served) -> None:
 def seconds_until_free(served: Served) -> float:
     """Wait until no place is taken. Raises: AssertionError: this takes too long."""
     start = time.monotonic()
-    while taken := served.statistics()["pending"]:
-        assert time.monotonic() - start < FREE_WITHIN, f"{taken} of {PLACES} places are taken after {FREE_WITHIN} s"
-        time.sleep(0.02)
+    wait_until(lambda: not served.statistics()["pending"], served.statistics, FREE_WITHIN)
     return time.monotonic() - start

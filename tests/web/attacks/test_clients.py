@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from ..helpers import Served, read
-from .attackers import CROWD, FREE_WITHIN, crowd, leave, request, reset, seconds_until_free, serve_another
+from ..helpers import read
+from .attackers import CROWD, FREE_WITHIN, attacked, crowd, leave, request, reset, seconds_until_free, serve_another
 from .conftest import Figure
 
 APP = "attacks.app:starlette"
@@ -28,8 +28,7 @@ def topics(path: str, *fields: str, query: str = "") -> list[bytes]:
 
 
 def test_polls_of_a_brown_out_are_answered_in_time(figure: Figure) -> None:
-    with Served(UVICORN, APP, quiet=False) as served:
-        served.wait_for(pending=0)
+    with attacked(UVICORN) as served:
         start = time.monotonic()
         clients = [served.send(f"GET /slow/{number}?wait=2") for number in range(CROWD)]
         serve_another(served)
@@ -41,7 +40,7 @@ def test_polls_of_a_brown_out_are_answered_in_time(figure: Figure) -> None:
 
 @each_source
 def test_clients_leave_in_a_brown_out_and_keep_no_place(source: str, figure: Figure) -> None:
-    with Served(UVICORN, APP, quiet=False) as served, crowd(served, *topics(f"/{source}")) as clients:
+    with attacked(UVICORN) as served, crowd(served, *topics(f"/{source}")) as clients:
         serve_another(served)
         leave(clients)
         figure(f"{CROWD} places free after {seconds_until_free(served):.2f} s")
@@ -49,7 +48,7 @@ def test_clients_leave_in_a_brown_out_and_keep_no_place(source: str, figure: Fig
 
 @each_source
 def test_server_stops_in_a_brown_out_and_answers_all(source: str, figure: Figure) -> None:
-    with Served(UVICORN, APP, quiet=False) as served, crowd(served, *topics(f"/{source}")) as clients:
+    with attacked(UVICORN) as served, crowd(served, *topics(f"/{source}")) as clients:
         start = time.monotonic()
         served.process.send_signal(signal.SIGTERM)
         assert {client.recv(65_536).split()[1] for client in clients} == {b"503"}
@@ -63,7 +62,7 @@ def test_server_stops_in_a_brown_out_and_answers_all(source: str, figure: Figure
 
 @each
 def test_polls_under_one_name_keep_one_place(server: str) -> None:
-    with Served(server, APP, quiet=False) as served:
+    with attacked(server) as served:
         victim = served.send("GET /named/n?client=victim", {"If-None-Match": '"0"'})
         served.wait_for(pending=1)
         clients = [served.send("GET /named/n?client=tab", {"If-None-Match": '"0"'}) for _ in range(CROWD)]
@@ -76,7 +75,7 @@ def test_polls_under_one_name_keep_one_place(server: str) -> None:
 
 def test_flood_of_notifications_costs_the_loop_little(figure: Figure) -> None:
     times = 200_000
-    with Served(UVICORN, APP, quiet=False) as served:
+    with attacked(UVICORN) as served:
         poll = served.send("GET /polls/n", {"If-None-Match": '"0"'})
         served.wait_for(pending=1)
         spent = float(served.ask(f"POST /flood/n?times={times}").body)
@@ -94,8 +93,7 @@ def test_polls_that_do_not_wait_keep_no_place(server: str, figure: Figure) -> No
             assert served.ask(f"GET {path}").status == 200
         return float(served.statistics()["cpu"] - before)
 
-    with Served(server, APP, quiet=False) as served:
-        served.wait_for(pending=0)
+    with attacked(server) as served:
         plain, polls = spent("/plain/n"), spent("/polls/n?wait=0")
         figure(f"a poll with wait=0 takes {polls / plain:.2f} times as much of the loop as an answer without it")
         assert polls < 3 * plain
@@ -108,8 +106,7 @@ def test_polls_that_do_not_wait_keep_no_place(server: str, figure: Figure) -> No
 @each
 def test_connections_reset_at_any_point_keep_no_place(server: str, figure: Figure) -> None:
     whole = request("/events/n", KNOWN) + request("/polls/n", KNOWN)
-    with Served(server, "attacks.app:brief", quiet=False) as served:
-        served.wait_for(pending=0)
+    with attacked(server, "brief") as served:
         for end in range(1, len(whole), 3):
             client = socket.create_connection(served.address)
             client.sendall(whole[:end])
@@ -122,8 +119,7 @@ def test_connections_reset_at_any_point_keep_no_place(server: str, figure: Figur
 
 @each
 def test_requests_that_never_end_keep_no_place(server: str) -> None:
-    with Served(server, APP, quiet=False) as served:
-        served.wait_for(pending=0)
+    with attacked(server) as served:
         clients = [socket.create_connection(served.address) for _ in range(4 * CROWD)]
         for part in (b"GET /events/n HT", b"TP/1.1\r\nHo", b"st: x\r\nX-", b"Y: z\r\n"):
             for client in clients:
@@ -136,7 +132,7 @@ def test_requests_that_never_end_keep_no_place(server: str) -> None:
 
 @each
 def test_other_methods_of_a_stream_keep_no_place(server: str) -> None:
-    with Served(server, APP, quiet=False) as served:
+    with attacked(server) as served:
         for method in ("HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
             with socket.create_connection(served.address, timeout=20) as client:
                 client.sendall(request("/events/n", "Connection: close", "Content-Length: 0", method=method))
@@ -147,7 +143,7 @@ def test_other_methods_of_a_stream_keep_no_place(server: str) -> None:
 @each
 def test_odd_paths_are_answered(server: str) -> None:
     odd = ["", "%00", "%ff%fe", "..%2f..%2f", "%F0%9F%92%A9", "a" * 30_000, "?" * 100, "%", "%zz", ";a=b", "//"]
-    with Served(server, APP, quiet=False) as served:
+    with attacked(server) as served:
         for path in odd:
             for route in ("polls", "events"):
                 with socket.create_connection(served.address, timeout=20) as client:

@@ -14,7 +14,7 @@ import pytest
 from ..helpers import Served
 from ..test_headers import PIECES
 from . import http2
-from .attackers import request
+from .attackers import attacked, request
 from .conftest import Figure
 
 #: Milliseconds of the loop's thread that the routes may take for a MB.
@@ -53,6 +53,12 @@ def ms_per_mb(served: Served, send: Callable[[bool], int], size: int) -> float:
     return max(0.0, first if first <= LIMIT else min(first, measure(), measure()))
 
 
+def check(costs: dict[str, float], figure: Figure) -> None:
+    for what, ms in costs.items():
+        figure(f"{what}: {ms:.0f} ms of the loop per MB")
+    assert max(costs.values()) <= LIMIT, costs
+
+
 def ask(served: Served, path: str, *fields: str) -> int:
     with socket.create_connection(served.address, timeout=20) as client:
         client.sendall(request(path, "Connection: close", *fields))
@@ -74,18 +80,15 @@ def path_of(name: str) -> str:
 )
 def test_header_costs_little_of_the_loop(server: str, size: int, shapes: list[str], figure: Figure) -> None:
     costs = {}
-    with Served(server, "attacks.app:starlette", quiet=False) as served:
-        served.wait_for(pending=0)
+    with attacked(server) as served:
         for name in NAMES:
             path = path_of(name)
             for shape in shapes:
                 lines = SHAPES[shape](name, size)
                 assert ask(served, path, *lines) in (200, 304)
                 send = lambda full, path=path, lines=lines: ask(served, path, *(lines if full else []))  # noqa: E731
-                costs[name, shape] = ms_per_mb(served, send, size)
-    for (name, shape), ms in costs.items():
-        figure(f"{name} in {shape}: {ms:.0f} ms of the loop per MB")
-    assert max(costs.values()) <= LIMIT, costs
+                costs[f"{name} in {shape}"] = ms_per_mb(served, send, size)
+    check(costs, figure)
 
 
 @pytest.mark.parametrize("form", ["{}x", 'wait="1{}x'])
@@ -94,36 +97,29 @@ def test_field_just_short_enough_costs_little_of_the_loop(name: str, form: str, 
     """Longer ones are not parsed."""
     costs = {}
     path = path_of(name)
-    with Served("uvicorn-uvloop-httptools", "attacks.app:starlette", quiet=False) as served:
-        served.wait_for(pending=0)
+    with attacked("uvicorn-uvloop-httptools") as served:
         for piece in PIECES:
             line = f"{name}: {form.format(piece * (FIELD_SIZE // len(piece)))}"
             assert ask(served, path, line) in (200, 304)
             send = lambda full, line=line: ask(served, path, *([line] if full else []))  # noqa: E731
-            costs[piece] = ms_per_mb(served, send, FIELD_SIZE)
-    for piece, ms in costs.items():
-        figure(f"{name}: {form.format(piece + piece + '...')}: {ms:.0f} ms of the loop per MB")
-    assert max(costs.values()) <= LIMIT, costs
+            costs[f"{name}: {form.format(piece + piece + '...')}"] = ms_per_mb(served, send, FIELD_SIZE)
+    check(costs, figure)
 
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_query_costs_little_of_the_loop(server: str, figure: Figure) -> None:
     costs = {}
     size = 15_000 if server.startswith("hypercorn") else QUERY_SIZE
-    with Served(server, "attacks.app:starlette", quiet=False) as served:
-        served.wait_for(pending=0)
+    with attacked(server) as served:
         for part in QUERIES:
             for path in ("/polls/n", "/events/n"):
-                costs[part, path] = query_costs(served, path, part, size)
-    for (part, path), ms in costs.items():
-        figure(f"{path}?{part}{part}...: {ms:.0f} ms of the loop per MB")
-    assert max(costs.values()) <= LIMIT, costs
+                costs[f"{path}?{part}{part}..."] = query_costs(served, path, part, size)
+    check(costs, figure)
 
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_control_query_that_is_parsed_costs_much(server: str) -> None:
-    with Served(server, "attacks.app:starlette", quiet=False) as served:
-        served.wait_for(pending=0)
+    with attacked(server) as served:
         assert query_costs(served, "/parsed/n", "a&", 15_000) > 2 * LIMIT
 
 
@@ -134,8 +130,7 @@ def query_costs(served: Served, path: str, part: str, size: int) -> float:
 
 def test_headers_compressed_by_http2_cost_little_of_the_loop(figure: Figure) -> None:
     costs = {}
-    with Served("granian-asyncio", "attacks.app:starlette", quiet=False) as served:
-        served.wait_for(pending=0)
+    with attacked("granian-asyncio") as served:
         for name in NAMES:
             path = path_of(name)
             headers = [(name.lower().encode(), b'"a",' * 900)] * 3_000
@@ -143,7 +138,5 @@ def test_headers_compressed_by_http2_cost_little_of_the_loop(figure: Figure) -> 
             assert status in (200, 304)
             size = 3_000 * 3_600
             send = lambda full, path=path, headers=headers: http2.ask(served.address, path, headers if full else [])[0]  # noqa: E731
-            costs[name, wire] = ms_per_mb(served, send, size)
-    for (name, wire), ms in costs.items():
-        figure(f"{name}, {wire:,} bytes on the wire, 10.8 MB for the app: {ms:.1f} ms of the loop per MB")
-    assert max(costs.values()) <= LIMIT, costs
+            costs[f"{name}, {wire:,} bytes on the wire, 10.8 MB for the app"] = ms_per_mb(served, send, size)
+    check(costs, figure)

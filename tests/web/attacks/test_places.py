@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..helpers import Served
 from ..proxies.programs import HAProxy, Nginx, Proxy
-from .attackers import crowd, leave, request, seconds_until_free, serve_another, trickle
+from .attackers import attacked, crowd, leave, request, seconds_until_free, serve_another, trickle
 from .conftest import Figure
 
 SERVERS = [
@@ -32,7 +31,7 @@ KNOWN = 'If-None-Match: "0"'
 @each
 def test_bodies_that_trickle_keep_no_place(server: str, path: str, figure: Figure) -> None:
     requests = [request(path, KNOWN, field) for field in BODIES]
-    with Served(server, "attacks.app:starlette", quiet=False) as served, crowd(served, *requests) as clients:
+    with attacked(server) as served, crowd(served, *requests) as clients:
         trickle(clients, BODIES.values())
         serve_another(served)
         leave(clients)
@@ -52,7 +51,7 @@ def test_bodies_through_a_proxy_keep_no_place(
 ) -> None:
     requests = [request(path, KNOWN, field) for field in BODIES]
     with (
-        Served("uvicorn-uvloop-httptools", "attacks.app:starlette", quiet=False) as served,
+        attacked("uvicorn-uvloop-httptools") as served,
         kind(served.address, changes) as proxy,
         crowd(served, *requests, address=proxy.address) as clients,
     ):
@@ -66,7 +65,7 @@ def test_bodies_through_a_proxy_keep_no_place(
 def test_request_behind_a_stream_keeps_no_place_for_long(server: str, figure: Figure) -> None:
     """That is, when the stream has reached its max_age."""
     sent = request("/events/n") + request("/plain/n")
-    with Served(server, "attacks.app:brief", quiet=False) as served, crowd(served, sent) as clients:
+    with attacked(server, "brief") as served, crowd(served, sent) as clients:
         serve_another(served)
         leave(clients)
         figure(f"{len(clients)} places free after {seconds_until_free(served):.2f} s")

@@ -194,7 +194,7 @@ async def test_no_snapshot_is_taken_when_no_page_is_open(monkeypatch: pytest.Mon
             assert again["history"][0] == known["history"][0]
 
 
-async def test_failed_snapshot_is_answered_and_the_next_one_works(
+async def test_failed_snapshot_harms_no_later_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = True

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 from private_servers import Redis
 
-from ..helpers import ENV, read
-from .programs import Address, free_port
+from ..helpers import ENV, Peer, listens, wait_until
+from .programs import free_port
 
 WORKERS = 2
 
@@ -27,11 +24,12 @@ class GroupsRedis(Redis):
     settings = ("user groups on >secret ~* resetchannels &group-1 &group-2 +@all",)
 
 
-class Group:
+class Group(Peer):
     """Workers behind one port, as the page says: ``uvicorn --workers 2 --port 8001``."""
 
     def __init__(self, redis: Redis, channel: str) -> None:
-        self.address: Address = ("127.0.0.1", free_port())
+        super().__init__()
+        self.address = ("127.0.0.1", free_port())
         arguments = ["--factory", "--workers", str(WORKERS), "--port", str(self.address[1]), "--log-level", "warning"]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "uvicorn", "web.proxies.grouped:app", *arguments],
@@ -40,24 +38,13 @@ class Group:
         )
 
     def __enter__(self) -> Self:
+        wait_until(lambda: listens(self.address))
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def stop(self, failed: bool) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-
-    def wait_for_start(self) -> None:
-        end = time.monotonic() + 30
-        while True:
-            assert self.process.poll() is None
-            assert time.monotonic() < end, "the workers do not answer"
-            with suppress(OSError):
-                self.statistics()
-                return
-            time.sleep(0.05)
 
     def statistics(self) -> dict[int, dict[str, Any]]:
         """Of each worker, by its process id. Which one answers is chance."""
@@ -65,10 +52,6 @@ class Group:
         end = time.monotonic() + 30
         while len(found) < WORKERS:
             assert time.monotonic() < end, f"only one worker answers: {found}"
-            client = socket.create_connection(self.address, timeout=20)
-            client.sendall(b"GET /statistics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            if len(found) == 1:
-                time.sleep(0.001)
-            worker = json.loads(read(client).body)
+            worker = self.ask("GET /statistics").json
             found.setdefault(worker["pid"], worker)
         return found

@@ -7,18 +7,16 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from random import randrange
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import ClassVar, Self
 
 import pytest
 
-from ..helpers import Answered, read
+from ..helpers import Peer, listens, wait_until
 from .recipes import changed, recipe
 
 Address = tuple[str, int]
@@ -29,7 +27,7 @@ APACHE_MODULES = Path("/usr/lib/apache2/modules")
 APACHE_LOADS = ("mpm_event", "authz_core", "filter", "deflate", "brotli", "proxy", "proxy_http")
 
 
-class Proxy(ABC):
+class Proxy(Peer):
     """A proxy before the app at *app*, in processes and a folder of its own.
 
     Args:
@@ -45,12 +43,12 @@ class Proxy(ABC):
     def __init__(
         self, app: Address | dict[str, Address], changes: dict[str, str] | None = None, port: int | None = None
     ) -> None:
+        super().__init__()
         path = shutil.which(self.program, path=PATH)
         if path is None:
             pytest.skip(f"long polls were not tested behind {self.program}: it is not installed ({INSTALL})")
         self.path = path
         self.address = ("127.0.0.1", port or free_port())
-        self.clients: list[socket.socket] = []
         on_page, here = self.listens
         apps = app if isinstance(app, dict) else {"127.0.0.1:8000": app}
         places = {on_page: here.format(*self.address)} | {place: "{}:{}".format(*apps[place]) for place in apps}
@@ -75,46 +73,19 @@ class Proxy(ABC):
         try:
             self._wait_for_start(folder)
         except BaseException:
-            self._stop()
+            self.stop(failed=True)
             raise
         return self
 
     def _wait_for_start(self, folder: Path) -> None:
-        end = time.monotonic() + 15
-        while True:
-            try:
-                socket.create_connection(self.address).close()
-            except OSError:
-                assert self.process.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < end, (folder / "log").read_text()
-                time.sleep(0.01)
-            else:
-                return
+        wait_until(lambda: listens(self.address) or self.process.poll() is not None)
+        assert self.process.poll() is None, (folder / "log").read_text()
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        for client in self.clients:
-            client.close()
-        self._stop()
-
-    def _stop(self) -> None:
+    def stop(self, failed: bool) -> None:
         with suppress(ProcessLookupError):  # it could not start
             os.killpg(self.process.pid, signal.SIGKILL)  # Apache would stop when its polls end
         self.process.wait()
         self._folder.cleanup()
-
-    def send(self, line: str, headers: dict[str, str] | None = None, host: str = "127.0.0.1") -> socket.socket:
-        """Send a request from the address *host*."""
-        client = socket.create_connection(self.address, timeout=20, source_address=(host, 0))
-        self.clients.append(client)
-        fields = {"Host": "x", "Connection": "close", "Content-Length": "0", **(headers or {})}
-        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        client.sendall(f"{line} HTTP/1.1\r\n{head}\r\n".encode())
-        return client
-
-    def ask(self, line: str, headers: dict[str, str] | None = None, host: str = "127.0.0.1") -> Answered:
-        return read(self.send(line, headers, host))
 
     def poll(self, topic: str, wait: float, known: str | None = '"0"', query: str = "") -> socket.socket:
         headers = {"Accept-Encoding": "gzip, br"} | ({} if known is None else {"If-None-Match": known})

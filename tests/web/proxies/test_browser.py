@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from selenium import webdriver
 
-from ..helpers import Served, read
+from ..helpers import Served, read, wait_until
 from .endings import LONG, ends
 from .programs import Nginx, free_port
 from .recipes import changed, recipe
@@ -51,10 +51,11 @@ class Browser:
 
     def until(self, expression: str, expected: Any) -> None:
         """Wait until the JavaScript has the expected value, far less than LONG."""
-        end = time.monotonic() + LONG / 2
-        while (found := self.run(f"return {expression}")) != expected:
-            assert time.monotonic() < end, f"{expression} is {found!r}"
-            time.sleep(0.01)
+
+        def found() -> Any:
+            return self.run(f"return {expression}")
+
+        wait_until(lambda: found() == expected, lambda: (expression, "is", found()), LONG / 2)
 
     def start(self, url: str, wait: float = LONG, replaced: bool = False) -> None:
         self.run(START, url, wait, replaced)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ..helpers import read
+from ..helpers import read, wait_until
 from .endings import LONG
 from .groups import Group, GroupsRedis
 from .programs import HAProxy, Nginx, Proxy
@@ -34,10 +34,7 @@ def groups() -> Iterator[list[Group]]:
             redis = stack.enter_context(GroupsRedis())
         except FileNotFoundError as exc:
             pytest.skip(f"groups of workers were not tested: {exc} (Debian: make programs, as root)")
-        groups = [stack.enter_context(Group(redis, f"group-{number}")) for number in (1, 2)]
-        for group in groups:
-            group.wait_for_start()
-        yield groups
+        yield [stack.enter_context(Group(redis, f"group-{number}")) for number in (1, 2)]
 
 
 def before(kind: type[Proxy], groups: list[Group], changes: dict[str, str] | None = None) -> Proxy:
@@ -62,10 +59,7 @@ def pending(groups: list[Group]) -> list[int]:
 
 
 def wait_for(groups: list[Group], polls: int) -> None:
-    end = time.monotonic() + 20
-    while sum(pending(groups)) != polls:
-        assert time.monotonic() < end, statistics(groups)
-        time.sleep(0.02)
+    wait_until(lambda: sum(pending(groups)) == polls, lambda: statistics(groups))
 
 
 def parked(proxy: Proxy, groups: list[Group], topics: list[str]) -> list[socket.socket]:

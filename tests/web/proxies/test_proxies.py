@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import select
 import signal
-import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from ..helpers import Served, read
+from ..helpers import Leave, Served, read
 from .endings import LONG, ends
 from .programs import Apache, HAProxy, Nginx, Proxy
 
@@ -52,9 +51,7 @@ def test_poll_parked_is_answered_by_publishing(proxy: Proxy, served: Served, top
 
 
 @each_that_hears
-def test_poll_of_client_that_leaves_ends_at_once(
-    proxy: Proxy, served: Served, leave: Callable[[socket.socket], None], topic: str
-) -> None:
+def test_poll_of_client_that_leaves_ends_at_once(proxy: Proxy, served: Served, leave: Leave, topic: str) -> None:
     with ends(served, cancelled=1):
         poll = proxy.poll(topic, LONG)
         served.wait_for(pending=1)
