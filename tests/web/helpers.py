@@ -149,6 +149,32 @@ class Served(Peer):
         )
 
 
+def check_leaving(served: Served, line: str, leave: Leave) -> None:
+    """Six clients send a request that waits, and leave."""
+    before = served.statistics()["cancelled"]
+    clients = [served.send(line, {"If-None-Match": '"0"'}) for _ in range(6)]
+    served.wait_for(pending=6)
+    for client in clients[:4]:
+        leave(client)
+    served.wait_for(pending=2, watched_entries=2, cancelled=before + 4)
+    for client in clients[4:]:
+        leave(client)
+    served.wait_for(pending=0, keys=0, buckets=0, cancelled=before + 6)
+
+
+def check_news_for_the_left(served: Served, path: str) -> None:
+    """Twenty clients leave while they are answered."""
+    failed = served.statistics()["failed"]
+    clients = [served.send(f"GET /{path}/race-{i}", {"If-None-Match": '"0"'}) for i in range(20)]
+    served.wait_for(pending=20)
+    posts = []
+    for i, client in enumerate(clients):
+        posts.append(served.send(f"POST /polls/race-{i}", body="x"))
+        client.close()
+    assert {read(post).status for post in posts} == {200}
+    served.wait_for(pending=0, keys=0, failed=failed)
+
+
 def each(cases: list[tuple[str, str]]) -> pytest.MarkDecorator:
     """Run a test against the server and app of each case; see the fixture ``served``."""
     return pytest.mark.parametrize("served", cases, ids="-".join, indirect=True, scope="module")

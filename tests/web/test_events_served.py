@@ -15,7 +15,7 @@ from httpx_sse import connect_sse
 
 from .apps import SIZE
 from .eventsource import Event, Parser
-from .helpers import Leave, Served, each, read
+from .helpers import Leave, Served, check_leaving, check_news_for_the_left, each, read
 
 ROUTES = [
     ("uvicorn-asyncio-h11", "apps:starlette"),
@@ -122,28 +122,12 @@ def test_events_pass_djangos_gzip_only_as_identity(query: str, count: int) -> No
 
 @pytest.mark.parametrize(("served", "path"), PATHS, ids=str, indirect=["served"], scope="module")
 def test_client_leaves_and_its_stream_ends_at_once(served: Served, path: str, leave: Leave) -> None:
-    before = served.statistics()["cancelled"]
-    clients = [served.send(f"GET /{path}/left") for _ in range(6)]
-    served.wait_for(pending=6)
-    for client in clients[:4]:
-        leave(client)
-    served.wait_for(pending=2, watched_entries=2, cancelled=before + 4)
-    for client in clients[4:]:
-        leave(client)
-    served.wait_for(pending=0, keys=0, buckets=0, cancelled=before + 6)
+    check_leaving(served, f"GET /{path}/left", leave)
 
 
 @each(SERVERS)
 def test_client_that_leaves_during_an_event_leaves_nothing(served: Served) -> None:
-    failed = served.statistics()["failed"]
-    clients = [served.send(f"GET /events/race-{i}") for i in range(20)]
-    served.wait_for(pending=20)
-    posts = []
-    for i, client in enumerate(clients):
-        posts.append(served.send(f"POST /polls/race-{i}", body="x"))
-        client.close()
-    assert {read(post).status for post in posts} == {200}
-    served.wait_for(pending=0, keys=0, failed=failed)
+    check_news_for_the_left(served, "events")
 
 
 @pytest.mark.parametrize("case", SERVERS, ids="-".join)

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from .helpers import Leave, Served, each, read
+from .helpers import Leave, Served, check_leaving, check_news_for_the_left, each, read
 
 # The two event loops, parsers and ways to start hypercorn; behind BaseHTTPMiddleware or not.
 SERVERS = [
@@ -88,15 +88,7 @@ def test_poll_by_httpx_follows_the_etag(served: Served) -> None:
 
 @each(SERVERS)
 def test_client_leaves_and_its_poll_is_cancelled_at_once(served: Served, leave: Leave) -> None:
-    before = served.statistics()["cancelled"]
-    clients = [served.poll("left", 0) for _ in range(6)]
-    served.wait_for(pending=6)
-    for client in clients[:4]:
-        leave(client)
-    served.wait_for(pending=2, watched_entries=2, cancelled=before + 4)
-    for client in clients[4:]:
-        leave(client)
-    served.wait_for(pending=0, keys=0, buckets=0, cancelled=before + 6)
+    check_leaving(served, "GET /polls/left", leave)
 
 
 @each(SERVERS)
@@ -109,14 +101,7 @@ def test_client_leaves_before_parking_and_nothing_stays(served: Served, leave: L
 
 @each(SERVERS)
 def test_client_that_leaves_during_the_answer_leaves_nothing(served: Served) -> None:
-    clients = [served.poll(f"race-{i}", 0) for i in range(20)]
-    served.wait_for(pending=20)
-    posts = []
-    for i, client in enumerate(clients):
-        posts.append(served.send(f"POST /polls/race-{i}", body="x"))
-        client.close()
-    assert {read(post).status for post in posts} == {200}
-    served.wait_for(pending=0, keys=0, failed=0)
+    check_news_for_the_left(served, "polls")
 
 
 @each(ON_STARLETTE)

@@ -84,6 +84,7 @@ class ReplayingLink(Link, Protocol):
 
         If that is no longer there, the list may begin anywhere. Called by the task that calls send().
         """
+        ...
 
 
 class Engine(Protocol):
@@ -103,6 +104,7 @@ class Engine(Protocol):
                 replacement will do for bytes that are not UTF-8.
             lost: call it with the reason when either connection ends.
         """
+        ...
 
     def explain(self, exc: Exception, /) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords.
@@ -111,6 +113,7 @@ class Engine(Protocol):
             exc: an error of open(), send() or lost(). TimeoutError: open() took too long. NeverEchoedError: no message
                 came back on this link. EchoLostError: send() took too long, or messages no longer come back.
         """
+        ...
 
 
 class DataEngine(Engine, Protocol):

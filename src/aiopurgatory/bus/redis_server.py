@@ -241,7 +241,7 @@ class Wire(asyncio.Protocol):
 def _error(text: str) -> Exception:
     """Return redis-py's error for *text*, but with the server's code, which redis-py leaves out."""
     exc = _parse(text)
-    exc.args = (text,)
+    BaseException.__init__(exc, text)
     return exc
 
 

@@ -113,6 +113,7 @@ class Store(Protocol):
         Args: rows: the most events. size: bytes after which to add no further event.
         Raises: StoreDownError.
         """
+        ...
 
     def commit(self, topic: str, commit: Commit, keep: float, /) -> Coroutine[Any, Any, Page]:
         """A coroutine: make *commit*, and tell every process, in one atomic step (S11).
@@ -123,6 +124,7 @@ class Store(Protocol):
         Returns: the topic as it is now, without events. If its version is not that of *commit*, the commit was refused.
         Raises: StoreDownError: it may, or may not, have been made.
         """
+        ...
 
 
 @final
