@@ -68,12 +68,14 @@ class MemoryBus(ServerBus):
 
     def lose(self) -> None:
         """Lose every message to this bus until gap() is called, or until the bus notices a missing echo."""
-        self._memory.lose()
+        if self._memory.link is not None:
+            self._memory.link.lose()
 
     async def gap(self) -> None:
         """Break the link, then wait until the bus is connected again and has checked everything."""
         gaps = self.statistics().gaps
-        self._memory.break_off()
+        if self._memory.link is not None:
+            self._memory.link.break_off()
         while self.statistics().gaps == gaps or not self.statistics().connected:  # noqa: ASYNC110 in a test
             await asyncio.sleep(0.001)
 
@@ -83,24 +85,16 @@ class MemoryEngine:
 
     def __init__(self, server: MemoryServer) -> None:
         self._server = server
-        self._link: _MemoryLink | None = None
+        self.link: _MemoryLink | None = None
 
     async def open(self, hear: Hear, lost: Lost) -> _MemoryLink:
         await asyncio.sleep(0)
-        self._link = link = _MemoryLink(self._server, hear, lost)
+        self.link = link = _MemoryLink(self._server, hear, lost)
         self._server.join(link)
         return link
 
     def explain(self, exc: Exception) -> str:
         return f"cannot connect to the MemoryServer: {exc}"
-
-    def lose(self) -> None:
-        if self._link is not None:
-            self._link.lose()
-
-    def break_off(self) -> None:
-        if self._link is not None:
-            self._link.break_off()
 
 
 class _MemoryLink:
