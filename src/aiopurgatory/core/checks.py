@@ -165,7 +165,8 @@ class KeyChecks:
 
     def _check_now(self, key: Hashable, entry: object, limit: int) -> int:
         """Make a check, which tells of all that has happened until now. Returns: as check()."""
-        self._number = self.next_number()
+        self.newest += 1
+        self._number = self.newest
         self._has_effect = False
         ended = self._walk(key, entry, limit)
         self._count(self._has_effect)

@@ -105,7 +105,7 @@ class Loop:
 
     def check_thread(self) -> None:
         """Refuse a call from another thread: the loop might not notice it until it next wakes, seconds later (I15)."""
-        if self.is_foreign_thread():
+        if not self.is_here() and self._is_running():
             raise RuntimeError(self.wrong_thread())
 
     def wrong_thread(self) -> str:
