@@ -58,7 +58,7 @@ NOT_BY_DEFAULT := $(ATTACKS) $(EXAMPLES)
 SUITE := $(BIN)/pytest -m "not spark and not chaos and not servers" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
 # These tests choose the form themselves, start their own processes, or read the sources: once is enough.
 SLOW_AND_NOT_COMPILED := tests/bus tests/pipeline tests/streams \
-	$(addprefix tests/test_,built_docs.py conftest.py docs.py layering.py release.py) \
+	$(addprefix tests/test_,built_docs.py docs.py layering.py release.py) \
 	$(addprefix tests/web/,inspector test_events_browser.py test_logs_browser.py)
 
 test-interpreted: $(READY) programs  ## test the interpreted form

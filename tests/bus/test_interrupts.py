@@ -10,9 +10,7 @@ import pytest
 
 from aiopurgatory import Observer
 from aiopurgatory.bus import LocalBus
-from aiopurgatory.bus.server import ServerBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
-from aiopurgatory.testing.bus import MemoryEngine
 
 from .waits import Recorder, until
 
@@ -80,13 +78,13 @@ class Stopped(BaseException):
 async def test_check_interrupted_is_repeated_by_the_next_link(spread: float, reported: list[dict[str, Any]]) -> None:
     """With a spread, a timer makes it. Otherwise the link would have no timer any more, either."""
     server, target = MemoryServer(), Raising()
-    engine = MemoryEngine(server)
     async with (
-        ServerBus(engine, [target], heartbeat=0.1, timeout=0.1, spread=spread) as bus,
+        MemoryBus(server, [target], heartbeat=0.1, timeout=0.1, spread=spread) as bus,
         MemoryBus(server, []) as other,
+        asyncio.TaskGroup() as tasks,
     ):
         if spread:
-            engine.break_off()
+            tasks.create_task(bus.gap())
             await until(lambda: not bus.statistics().connected, 2.0)
         target.error = Stopped
         before = target.everything
@@ -95,7 +93,7 @@ async def test_check_interrupted_is_repeated_by_the_next_link(spread: float, rep
         await until(lambda: target.error is None, 2.0)
         await until(lambda: target.everything > before + bool(spread), 2.0)
         await until(lambda: bus.statistics().connected, 2.0)
-        engine.lose()
+        bus.lose()
         gaps = bus.statistics().gaps
         await until(lambda: bus.statistics().gaps > gaps, 2.0)
     assert [type(context["exception"]) for context in reported] == [Stopped]
@@ -148,13 +146,12 @@ async def test_bus_started_in_a_request_does_not_keep_its_session(requests: Any)
 
 async def test_targets_see_no_session_of_the_request_that_started_the_bus(requests: Any) -> None:
     server, target = MemoryServer(), Seeing(requests)
-    engine = MemoryEngine(server)
-    bus = ServerBus(engine, [target], heartbeat=0.05, spread=0.01)
+    bus = MemoryBus(server, [target], heartbeat=0.05, spread=0.01)
     await requests.handle(bus.start)
     async with MemoryBus(server, []) as other:
         other.publish("key")
         await until(lambda: target.keys == ["key"])
-        engine.break_off()  # a timer checks everything
+        await bus.gap()  # a timer checks everything
         await until(lambda: target.everything == 2)
     await bus.aclose()
     assert set(target.seen) == {None}

@@ -238,11 +238,25 @@ def test_place_after_no_event_is_the_beginning() -> None:
 # S3: idempotence
 
 
+def test_append_repeated_by_its_producer_adds_nothing() -> None:
+    topic = run()
+    first = topic.append("x", "p", 1)
+    assert topic.append("x", "p", 1) == first
+    assert topic.data() == ["x"]
+
+
 def test_append_repeated_after_another_end_has_its_own_id() -> None:
     topic = run(events=1)
     made = topic.append("x", "p", 2)
     ended = topic.write(end())
     assert topic.append("x", "p", 2) == made != ended
+
+
+def test_end_repeated_by_its_producer_adds_nothing() -> None:
+    topic = run(events=1)
+    made = topic.write(end("p", 2))
+    assert topic.write(end("p", 2)) == made
+    assert topic.data() == ["1", "done"]
 
 
 def test_append_with_a_known_stamp_adds_nothing() -> None:
@@ -269,6 +283,13 @@ def test_stamps_are_forgotten_after_64_other_writers() -> None:
 
 
 # S4, S5: one run, one end
+
+
+def test_begin_repeated_by_its_producer_changes_nothing() -> None:
+    topic = run("p", 2)
+    version = topic.page.version
+    assert topic.write(Beginning("p", 15.0, False)) == topic.state.id_of(2)
+    assert topic.page.version == version
 
 
 def test_take_over_fences_the_former_producer() -> None:
@@ -440,6 +461,17 @@ def test_kept_clock_that_goes_back_drops_nothing() -> None:
     keep = Keep(100, 1 << 20, 10.0)
     blocks = kept(kept((), Block(1, 1, 1_000.0), keep), Block(2, 1, 5.0), keep)
     assert blocks[0].first == 1
+
+
+def test_append_tells_the_store_what_to_drop() -> None:
+    topic, keep = Topic(), Keep(3, 1 << 20, 1e6)
+    firsts = []
+    for _ in range(6):
+        write = Appending("x", None, keep)(topic.page, state_of(topic.page))
+        assert write.commit is not None
+        firsts.append(write.commit.first)
+        topic.make(write.commit)
+    assert firsts == [1, 1, 1, 2, 3, 4]
 
 
 def test_a_block_is_a_sixteenth_rounded_up() -> None:

@@ -25,6 +25,8 @@ from math import isfinite
 from typing import Any, Final
 from uuid import UUID
 
+from ..arguments import described
+
 #: The most bytes of a message, on every engine: PostgreSQL's NOTIFY takes less than 8,000.
 MAX_MESSAGE: Final = 7_899
 #: The most bytes of a key's line. The origin's line must fit above it.
@@ -228,8 +230,5 @@ _DECODER: Final = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_fr
 
 
 def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # an int of too many digits, nesting too deep, or a __repr__ that raises
-        return f"a {type(value).__name__}"
+    text = described(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -21,9 +21,10 @@ _MAX_KEYS: Final = 10_000
 class _Member:
     """One life of a LocalBus, on one event loop. Other threads call only put()."""
 
-    __slots__ = ("_inbox", "_targets", "is_open", "loop", "published", "received")
+    __slots__ = ("_inbox", "_targets", "is_open", "loop", "name", "published", "received")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, targets: Targets) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, targets: Targets) -> None:
+        self.name: Final = name
         self.loop: Final = loop
         self.published = self.received = 0
         self.is_open = True
@@ -59,32 +60,25 @@ class _Members:
 
     def forget(self) -> None:
         """Begin anew. In the child of a fork, the loops are the parent's, and another thread may have held the lock."""
-        self._by_name: dict[str, tuple[_Member, ...]] = {}
+        self._open: tuple[_Member, ...] = ()
         # Reentrant: a signal handler may publish while its thread holds it.
         self._lock = threading.RLock()
 
-    def join(self, name: str, member: _Member) -> None:
+    def join(self, member: _Member) -> None:
         with self._lock:
-            self._by_name[name] = (*self._alive(name), member)
+            self._open = (*self._open, member)
 
-    def leave(self, name: str, member: _Member) -> None:
-        """Idempotent. Members whose loops were closed without aclose() leave, too."""
+    def leave(self, member: _Member) -> None:
+        """Idempotent."""
         with self._lock:
-            others = tuple(other for other in self._alive(name) if other is not member)
-            if others:
-                self._by_name[name] = others
-            else:
-                self._by_name.pop(name, None)
+            self._open = tuple(other for other in self._open if other is not member)
 
-    def put(self, name: str, key: Hashable, limit: int | None, sender: _Member) -> None:
-        for member in self._by_name.get(name, ()):
-            if member.loop.is_closed():
-                self.leave(name, member)
-            elif member is not sender:
+    def put(self, key: Hashable, limit: int | None, sender: _Member) -> None:
+        for member in self._open:
+            if member.loop.is_closed():  # without aclose()
+                self.leave(member)
+            elif member is not sender and member.name == sender.name:
                 member.put(key, limit)
-
-    def _alive(self, name: str) -> list[_Member]:
-        return [member for member in self._by_name.get(name, ()) if not member.loop.is_closed()]
 
 
 _members: Final = _Members()
@@ -136,10 +130,10 @@ class LocalBus(Bus):
         if self._is_open_in(loop):
             return
         self._begin(loop)
-        self._member = member = _Member(loop, self._targets)
+        self._member = member = _Member(self.name, loop, self._targets)
         self._count_as_open()
         try:
-            _members.join(self.name, member)
+            _members.join(member)
             self._tell(lambda observer: observer.opened(self))
             self._targets.check_all()  # keys may have been published before
         except BaseException:
@@ -154,7 +148,7 @@ class LocalBus(Bus):
         assert self._member is not None
         self._member.published += 1
         self._targets.check((key,), limit)
-        _members.put(self.name, key, limit, self._member)
+        _members.put(key, limit, self._member)
 
     async def flush(self) -> None:
         """Return at once: publish() has told every loop already. For code that also runs on the other buses.
@@ -189,5 +183,5 @@ class LocalBus(Bus):
     def _shut(self) -> None:
         if self._member is not None and self._member.is_open:
             self._member.is_open = False
-            _members.leave(self.name, self._member)
+            _members.leave(self._member)
         super()._shut()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 from typing import Any, Final, TypedDict
 
@@ -65,7 +65,7 @@ class LogStatistics:
         listeners: the listeners of these topics.
         window_bytes: bytes of the newest events that are kept here for them.
         reads: reads of the store.
-        appended: events appended here.
+        appended: events appended here, as far as the server has acknowledged them.
         abandoned: runs that this process has ended as abandoned.
         error: why the server could not be used last, or why commits of other processes are not heard of now; None:
             neither, or it is back since.
@@ -153,7 +153,7 @@ class EventLog(Starting):
         self._down: StoreDownError | None = None
         self._down_at = 0.0
         self._runs: Final = Runs()
-        self._writers: OrderedDict[str, Writer] = OrderedDict()
+        self._writer: Final = lru_cache(_MAX_WRITERS)(self._new_writer)
         self._appended = 0
         #: Whether an app was given the lifespan, and has not run it.
         self._awaits_lifespan = False
@@ -222,7 +222,7 @@ class EventLog(Starting):
                 await self._runs.aclose()
             finally:
                 self._is_closed, self._tails = True, None
-                self._writers.clear()
+                self._writer.cache_clear()
                 try:
                     await tails.aclose()
                 finally:
@@ -337,7 +337,8 @@ class EventLog(Starting):
         require_topic(topic)
         require_reason(reason)
         require_seconds("timeout", timeout)
-        return await self._writer(topic).write(Appending(reason, None, self._keep, is_end=True), timeout)
+        writer = self._writer(topic)
+        return await writer.write(Appending(reason, None, self._keep, stamp=writer.stamp(), is_end=True), timeout)
 
     # listening
 
@@ -392,7 +393,7 @@ class EventLog(Starting):
         if self._loop is None or self._loop.is_closed():
             self._loop, self._turn, self._tails = loop, asyncio.Lock(), None
             self._down = None
-            self._writers.clear()
+            self._writer.cache_clear()
             self._runs.open.clear()
         elif self._loop is not loop and self._tails is None:
             self._loop, self._turn, self._down = loop, asyncio.Lock(), None
@@ -403,16 +404,6 @@ class EventLog(Starting):
 
     def _count(self, commit: Commit) -> None:
         self._appended += len(commit.rows)
-
-    def _writer(self, topic: str) -> Writer:
-        writer = self._writers.get(topic)
-        if writer is None:
-            writer = self._writers[topic] = self._new_writer(topic)
-            if len(self._writers) > _MAX_WRITERS:
-                self._writers.popitem(last=False)
-        else:
-            self._writers.move_to_end(topic)
-        return writer
 
 
 async def position_in(log: EventLog, topic: str, after: str | None) -> Position:

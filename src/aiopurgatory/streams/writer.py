@@ -73,22 +73,18 @@ class Writer:
             # Other calls have tried while this one waited for its turn throughout the outage.
             if self._down is not None and self._down_at >= began and loop.time() >= began + patience:
                 raise StoreDownError(*self._down.args) from self._down.__cause__
-            write: Write | None = None
             is_fresh = False
             while True:
                 try:
                     await self._ready()
                     is_fresh = is_fresh or self._page is None
-                    page = await self._known()
-                    if write is None or write.commit is None or _is_stale(write.commit, page):
-                        write = self._decided(decide, page, is_fresh)
+                    write = self._decided(decide, await self._known(), is_fresh)
                     if write is None:
                         continue
                     if write.commit is None:
                         return write.id
-                    if page.version != write.commit.version:
-                        page = await self._store.commit(self._topic, write.commit, self._keep)
-                        self._note(page, write)
+                    page = await self._store.commit(self._topic, write.commit, self._keep)
+                    self._note(page, write)
                     if page.version == write.commit.version:
                         self._made(write.commit)
                         return write.id
@@ -135,8 +131,3 @@ class Writer:
         else:
             self._highest = state
         self._state = state
-
-
-def _is_stale(commit: Commit, page: Page) -> bool:
-    """Whether *commit* was neither made, nor can still be made."""
-    return page.version != commit.version and (page.version, page.server) != (commit.expected, commit.server)

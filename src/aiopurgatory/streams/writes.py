@@ -59,7 +59,7 @@ class Appending:
 
     Args:
         producer: of the run; empty: many write.
-        stamp: a repeated append with it adds nothing. None: an end by anybody, which is not repeated.
+        stamp: a repeated append with it adds nothing. None: an end by a listener, which is not repeated.
         is_end: it is the end: *data* is the reason. Anybody may end a run.
     """
 
