@@ -67,6 +67,9 @@ async def test_notify_with_a_bad_limit_is_refused(
     if parked:
         poll.cancel()
         await settle()
+    polls.polling.close()
+    with pytest.raises(error, match=r"^limit must be an int >= 1, or None, got "):
+        polls.polling.notify("n", limit)
 
 
 # a linger
@@ -88,6 +91,14 @@ async def test_linger_gathers_what_happens_after_the_first_event(lingering: Poll
         await clock.advance(0.1)
         assert (await poll).headers["etag"] == tag
     assert lingering.purgatory.num_delayed == 0
+
+
+async def test_notify_all_checks_every_poll_at_once(lingering: Polls) -> None:
+    polls = [await lingering.park("n"), await lingering.park("m")]
+    lingering.source.values |= {"n": 1, "m": 1}
+    lingering.polling.notify_all()
+    async with asyncio.timeout(5):
+        assert [(await poll).status for poll in polls] == [200, 200]
 
 
 @pytest.mark.parametrize("notified", [True, False])
