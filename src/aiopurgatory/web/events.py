@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from .answer import Answer
-from .asgi import Receive, RequestScope, Scope, Send, deliver
+from .asgi import Message, Receive, RequestScope, Scope, Send, deliver
 from .route import Endpoint, header, joined, send_answer, start_of
 from .stream import EventStream
 
@@ -106,7 +106,8 @@ class EventRoute(Endpoint):
             if scope["method"] == "HEAD":
                 await deliver(send, start_of(answer), {"type": _BODY, "body": b""})
                 return
-            sending = _send_events(stream, answer, send)
+            unsent = [start_of(answer)]
+            sending = _send_events(stream, unsent, answer.body, send)
             del request, answer  # they may wait for hours
             try:
                 last = await stream.go_on(sending)
@@ -118,22 +119,24 @@ class EventRoute(Endpoint):
             # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
             with suppress(TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(self._content.desk.policy.stall):
-                    await deliver(send, {"type": _BODY, "body": last})
+                    await deliver(send, *unsent, {"type": _BODY, "body": last})
 
     def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
         last = joined(header(scope, b"last-event-id")[-1:])
         return {"since": last} if last else {}
 
 
-async def _send_events(stream: EventStream[Any], answer: Answer, send: Send) -> None:
-    """Send *answer*, and events until there are no more, or the client has disconnected."""
-    chunk: bytes | None = answer.body
+async def _send_events(stream: EventStream[Any], unsent: list[Message], chunk: bytes | None, send: Send) -> None:
+    """Send the start, and events until there are no more, or the client has disconnected.
+
+    Args: unsent: the start. It stays there if this is cancelled before it is sent.
+    """
     try:
-        await send(start_of(answer))
+        await send(unsent[0])
     except (OSError, RuntimeError) as exc:
         stream.leave_by(exc)
         return
-    del answer  # as its caller does
+    unsent.clear()
     while chunk is not None:
         try:  # not deliver(): this is the hot path
             await send({"type": _BODY, "body": chunk, "more_body": True})
