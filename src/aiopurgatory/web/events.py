@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 from .answer import Answer
 from .asgi import Message, Receive, RequestScope, Scope, Send, deliver
-from .route import Endpoint, header, joined, send_answer, start_of
+from .route import Endpoint, joined, send_answer, start_of
 from .stream import EventStream
 
 _BODY: Final = "http.response.body"
@@ -122,7 +122,7 @@ class EventRoute(Endpoint):
                     await deliver(send, *unsent, {"type": _BODY, "body": last})
 
     def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
-        last = joined(header(scope, b"last-event-id")[-1:])
+        last = joined([value for name, value in scope["headers"] if name == b"last-event-id"][-1:])
         return {"since": last} if last else {}
 
 

@@ -37,17 +37,18 @@ _BODILESS: Final = frozenset({"GET", "HEAD"})
 
 def path_parameter(scope: Scope) -> Any:
     """Return the only parameter of the route's path; without a framework, or mounted by one, the rest of the path."""
-    parameters, root = scope.get("path_params"), scope.get("root_path", "")
+    parameters = scope.get("path_params")
+    if parameters and len(parameters) == 1:
+        return next(iter(parameters.values()))
+    root = scope.get("root_path", "")
     is_mounted = scope.get("app_root_path", root) != root  # of Starlette: that of the app, without its Mount
     if parameters is None or (is_mounted and not parameters):
         path: str = scope["path"]
         root = root.rstrip("/")
         is_below = path == root or path.startswith(f"{root}/")  # some servers pass /products below /product
         return path[len(root) if is_below else 0 :].removeprefix("/")
-    if len(parameters) != 1:
-        names = ", ".join(parameters) or "none"
-        raise TypeError(f"the path must have one parameter, got {names}; pass resource= to name the polled resource")
-    return next(iter(parameters.values()))
+    names = ", ".join(parameters) or "none"
+    raise TypeError(f"the path must have one parameter, got {names}; pass resource= to name the polled resource")
 
 
 class Endpoint(ABC):
@@ -89,7 +90,15 @@ class Endpoint(ABC):
                 if body is None:
                     return desk.unanswered(is_deserted=True)
                 request.body = body
-            return PollRequest(receive=receive, **await self._read(request, self._in_headers(request)))
+            fields = self._in_headers(request)
+            if method == "HEAD":
+                fields["client"] = None  # it replaces no other
+            for name, function in self._functions.items():
+                if name not in fields:
+                    found = function(request)
+                    fields[name] = await found if isinstance(found, CoroutineType) else found
+            _require_version(fields.get("since"))
+            return PollRequest(receive=receive, **fields)
         except ValueError as exc:  # of int(), or of json.loads()
             return desk.refuse(RequestError(f"the request cannot be read: {exc}"))
         except REFUSALS as exc:
@@ -98,17 +107,6 @@ class Endpoint(ABC):
     @abstractmethod
     def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
         """Return the fields of a request that are in the headers of *scope*, or fixed."""
-
-    async def _read(self, scope: RequestScope, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return *fields*, and those that the functions read in *scope*, one after the other."""
-        if scope["method"] == "HEAD":
-            fields["client"] = None  # it replaces no other
-        for name, function in self._functions.items():
-            if name not in fields:
-                found = function(scope)
-                fields[name] = await found if isinstance(found, CoroutineType) else found
-        _require_version(fields.get("since"))
-        return fields
 
     def _refuse_method(self, scope: Scope) -> Answer:
         """Answer a method that is not served. The first one is logged: it may belong to another route."""
@@ -219,11 +217,14 @@ class LongPollRoute(Endpoint):
         await send_answer(answer, send)
 
     def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
-        return {
-            "prefer": joined(header(scope, b"prefer")),
-            "if_none_match": joined(header(scope, b"if-none-match")),
-            "respond": self._respond,
-        }
+        prefer: list[bytes] = []
+        known: list[bytes] = []
+        for name, value in scope["headers"]:  # once: there may be many
+            if name == b"prefer":
+                prefer.append(value)
+            elif name == b"if-none-match":
+                known.append(value)
+        return {"prefer": joined(prefer), "if_none_match": joined(known), "respond": self._respond}
 
 
 def given(**functions: Ask[Any] | None) -> dict[str, Ask[Any]]:
@@ -232,11 +233,6 @@ def given(**functions: Ask[Any] | None) -> dict[str, Ask[Any]]:
     for name, function in found.items():
         require_function(name, function)
     return found
-
-
-def header(scope: Scope, name: bytes) -> list[bytes]:
-    """Return the lines of a header."""
-    return [value for each, value in scope["headers"] if each == name]
 
 
 def send_answer(answer: Answer, send: Send) -> Awaitable[bool]:
