@@ -67,9 +67,7 @@ def test_run_impossible_option_is_refused_first(
     assert not (tmp_path / "out").exists()
 
 
-HOLDS = (
-    "import fcntl, os, sys\nfcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)\nprint()\nsys.stdin.read()"
-)
+HOLDS = "import fcntl, os, sys\nfcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)\nprint(flush=True)\nsys.stdin.read()"
 
 
 def test_run_two_at_once_second_is_refused(
