@@ -67,7 +67,12 @@ def test_run_impossible_option_is_refused_first(
     assert not (tmp_path / "out").exists()
 
 
-HOLDS = "import fcntl, os, sys\nfcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)\nprint(flush=True)\nsys.stdin.read()"
+HOLDS = """
+import fcntl, os, sys
+fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)
+print(flush=True)
+sys.stdin.read()
+"""
 
 
 def test_run_two_at_once_second_is_refused(
