@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import timedelta
 from uuid import uuid4
 
 import aiokafka
@@ -129,7 +130,7 @@ async def test_fetch_is_told_that_its_topic_is_deleted(broker: Broker, wire: Wir
     async with await Wire.open(broker.port) as one, await Wire.open(broker.port) as other:
         await park(broker, one, "t")
         await park(broker, other, "other")
-        answer = await wire.call("delete_topics", topic_names=["t"])
+        answer = await wire.call("delete_topics", topic_names=["t"], timeout=timedelta(seconds=5))
         assert [each.error_code for each in answer.responses] == [ErrorCode.none]
         found = (await one.receive()).responses[0].partitions[0]
         assert found.error_code == ErrorCode.unknown_topic_or_partition
