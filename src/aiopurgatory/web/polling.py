@@ -182,15 +182,16 @@ class LongPolling(Starting, Answering[K]):
             TypeError, ValueError: *key* is not hashable, or *limit* is no int >= 1.
             RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
         """
-        if core_of(self.purgatory).loop.is_foreign_thread():
+        purgatory, linger = self._desk.purgatory, self._desk.policy.linger
+        if core_of(purgatory).loop.is_foreign_thread():
             raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
-        if not self.purgatory.is_open:
+        if not purgatory.is_open:
             require_hashable("key", key)
             checked_limit(limit)
-        elif self.policy.linger:
-            notify_after(self.policy.linger, self.purgatory, key, limit)
+        elif linger:
+            notify_after(linger, purgatory, key, limit)
         else:
-            self.purgatory.notify(key, limit)
+            purgatory.notify(key, limit)
 
     def notify_all(self) -> None:
         """Call this when notifications may have been lost: checks every poll, as notify() does, without a linger.
