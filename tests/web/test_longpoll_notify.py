@@ -223,9 +223,10 @@ async def test_notify_threadsafe_in_the_loop_works_too(polls: Polls) -> None:
     assert (await poll).status == 200
 
 
-def test_notify_threadsafe_without_a_running_loop_is_silent() -> None:
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+def test_notify_threadsafe_without_a_running_loop_is_silent(linger: float) -> None:
     purgatory = Purgatory()
-    polls = Polls(purgatory, Counters())
+    polls = Polls(purgatory, Counters(), linger=linger)
     polls.polling.notify_threadsafe("n")
     loop = asyncio.new_event_loop()
     loop.run_until_complete(purgatory.start())

@@ -209,12 +209,13 @@ class LongPolling(Starting, Answering[K]):
         Raises: TypeError: *key* is not hashable.
         """
         require_hashable("key", key)
-        loop = core_of(self.purgatory).loop.running
-        if loop is not None and self.policy.linger:
-            with suppress(RuntimeError):  # it has been closed
-                loop.call_soon_threadsafe(self.notify, key)
-        elif self.purgatory.is_open:
+        if not self.purgatory.is_open:
+            return
+        if not self.policy.linger:
             self.purgatory.notify_threadsafe(key)
+            return
+        with suppress(RuntimeError):  # the loop was closed, and the purgatory was not told
+            core_of(self.purgatory).loop.running.call_soon_threadsafe(self.notify, key)
 
 
 def _require_purgatory(purgatory: object, source: object) -> None:
