@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, final
 
-from .arguments import described
+from .arguments import described, require_function
 from .conditions import ConditionReads, is_awaitable
+from .core.awaiter import Awaiter, begin_wait
 from .core.core import Core
 from .core.endings import put_back
 from .core.kit import watched_at
 from .core.operation import UNPARKED
 from .core.standing import StandingWait
-from .operation import wait
 
 
 @final
@@ -27,11 +27,11 @@ class ConditionWait(StandingWait):
 
     __slots__ = ("_condition", "_put_back", "_value", "reads")
 
-    def __init__(
-        self, core: Core, condition: Callable[[], Any], timeout: object, put_back: Callable[[Any], object] | None
-    ) -> None:
+    def __init__(self, core: Core, condition: Any, timeout: object, put_back: Callable[[Any], object] | None) -> None:
+        if not callable(condition):
+            require_function("condition", condition)
         super().__init__(core, timeout, True, put_back is not None)  # keywords would take a dict
-        self._condition = condition
+        self._condition: Callable[[], Any] = condition
         self._put_back = put_back
         #: The result; at the deadline, the last data that counted as false.
         self._value: Any = None
@@ -44,7 +44,8 @@ class ConditionWait(StandingWait):
         value = self._condition()
         if value is None or value is False:
             return False
-        if hasattr(value, "__await__") and is_awaitable(value):  # most are not: that needs no interpreted call
+        # Most are no awaitables: they need no interpreted call.
+        if value is not True and hasattr(value, "__await__") and is_awaitable(value):
             self._decide(value)
             return False
         self._value = value
@@ -64,8 +65,10 @@ class ConditionWait(StandingWait):
         if self._put_back is not None and not self.expired:
             self._put_back(result)
 
-    def __await__(self) -> Any:
-        return wait(self)
+    def park(self, keys: Any) -> Awaiter | None:
+        """Watch it. Returns: the object to await until it is ready; None if it is, or if its task is to read."""
+        self._core.park(self, keys)
+        return begin_wait(self) if self.reads is None else None
 
     def begin_reads(self, first: Any = None) -> None:
         """From now on, a try tells the task to read. Args: first: what the condition's first call returned."""

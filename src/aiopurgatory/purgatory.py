@@ -27,6 +27,7 @@ from .arguments import (
 from .clock import Clock, LoopClock, running_loop
 from .clock_task import ClockTask
 from .conditions import at_deadline, is_awaitable, is_found
+from .core.awaiter import take
 from .core.core import CLOSED, FORKED, Core
 from .core.entry_points import EntryPoints, core_of
 from .core.nanoseconds import NS, timeout_seconds
@@ -302,11 +303,11 @@ class Purgatory(EntryPoints, Starting):
             ValueError: *every* is not > 0; or as watch().
             Exception: from *condition* or watch(), or the argument of fail_for_key().
         """
-        require_function("condition", condition)
         if on_undelivered is not None:
             require_plain_function("on_undelivered", on_undelivered)
         pauses = pauses_of(retry_on, every, self.timeout) if retry_on != () or every is not None else None
-        if isinstance(timeout, (int, float)) and timeout <= 0:
+        op = ConditionWait(self._core, condition, timeout, on_undelivered)
+        if op.timeout == 0.0:
             try:
                 value = condition()
                 if is_awaitable(value):
@@ -318,13 +319,15 @@ class Purgatory(EntryPoints, Starting):
             if is_found(value, on_undelivered is not None):
                 return value
             return at_deadline(default, f"false, and there was no time to wait: {timeout} s", value, pauses)
-        op = ConditionWait(self._core, condition, timeout, on_undelivered)
+        awaiter = None
         if pauses is not None:
             op.begin_reads()
         try:
-            self.watch(op, keys)
+            awaiter = op.park(keys)
             if op.reads is None:
-                value = await op
+                while awaiter is not None and awaiter.block():
+                    await awaiter  # not op: its generator would take as long as all else here
+                value, awaiter = take(op), None
                 if not op.expired:
                     return value
             else:
@@ -334,9 +337,11 @@ class Purgatory(EntryPoints, Starting):
                     return found
                 value = op.reads.value
         finally:
-            if op.reads is not None:
+            if awaiter is not None:
+                awaiter.leave()
+            elif op.reads is not None:
                 op.end_reads(op.reads)
-            del op  # the exception keeps this frame, and the operation keeps the exception
+            del op, awaiter  # the exception keeps this frame, and the operation keeps the exception
         after = "when expire_all() ended it" if timeout is None else f"after {timeout} s"
         return at_deadline(default, f"still false {after}", value, pauses)
 

@@ -54,6 +54,10 @@ class Awaiter(Awaiters):
 
     # for the task
 
+    def __await__(self) -> Any:
+        """Suspend the task once: call block() before. It needs no frame, as a generator would."""
+        return iter((self,))
+
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         # isinstance() must see a future, too: anyio does not cancel a task if its future is done in this iteration.
