@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from functools import lru_cache, partial
@@ -34,8 +33,6 @@ _HEADERS: Final = [
     (b"cache-control", b"no-store, no-transform"),  # a front end that compresses would collect events, too
     (b"x-accel-buffering", b"no"),  # nginx would collect events until its buffer is full
 ]
-#: Line ends; ``bytes.splitlines()`` would drop the last one.
-_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 
 
 class EventFeed(ABC):
@@ -256,7 +253,8 @@ def gone(exc: Exception) -> bytes:
 
 
 def _data(text: bytes) -> bytes:
-    return b"data: %b\n\n" % b"\ndata: ".join(_LINE_END.split(text))
+    lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
+    return b"data: %b\n\n" % lines
 
 
 def _bytes(exc: Exception) -> bytes:
