@@ -211,13 +211,13 @@ class EventStream(ClientOperation[K]):
 
         Called when the last events have been sent.
         """
-        feed = self.feed
-        if self.is_old() or feed.is_over:
+        feed, left = self.feed, self._end - self._time()
+        if left <= _ROUNDING or feed.is_over:
             self.force_complete()
         elif feed.has_news(self.is_called):
             self.begin_step()
             await asyncio.sleep(0)  # let the loop run, even if another thread changes the version all the time
-        elif (woken := self.wait(min(self._heartbeat, self._end - self._time()))) is not None:
+        elif (woken := self.wait(min(self._heartbeat, left))) is not None:
             await woken
             if self.is_old():
                 self.force_complete()
