@@ -15,7 +15,7 @@ from ..handover import Handover
 from ..purgatory import Purgatory
 from .answer import Answer, GroupLimitError, Refusals, ReplacedError
 from .policy import Policy
-from .poll import ClientOperation, Newcomers
+from .poll import ClientOperation, LongPoll, Newcomers, Parked
 from .prefer import PollRequest
 from .signals import on_stop_signal
 
@@ -147,11 +147,12 @@ class Desk:
 
     # places
 
-    def park(self, poll: ClientOperation[Any], request: PollRequest[Any]) -> None:
-        """Park *poll*, and listen soon for its client's disconnect.
+    def park(self, poll: LongPoll[Any], request: PollRequest[Any], parked: Parked) -> None:
+        """Add *poll* to *parked*, park it, and listen soon for its client's disconnect.
 
         Raises: PurgatoryFullError, PurgatoryClosedError.
         """
+        parked.append(poll)
         self.place(poll, request)
         if request.receive is not None and not poll.done():
             self._newcomers.add(poll, request.receive)
