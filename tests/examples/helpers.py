@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from private_servers import Postgres, Redis, Server, program
+from private_servers import Postgres, Redis, Server, free_port, program
 
 import aiopurgatory
 
@@ -74,6 +75,20 @@ def until_open(port: int) -> None:
             return
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@contextmanager
+def served(folder: Path, app: str, env: Mapping[str, str], *options: str) -> Iterator[str]:
+    """The address of uvicorn with *app*, in a process of its own, or in several."""
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "--port", str(port), "--log-level", "warning", *options]
+    server = subprocess.Popen([*command, "--app-dir", str(folder), app], env=env)
+    try:
+        until_open(port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        assert server.wait(20) in (0, -signal.SIGTERM)  # uvicorn ends by the signal, its supervisor does not
 
 
 def read(client: socket.socket) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory, PurgatoryClosedError
+from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory
 from aiopurgatory.operations import Thresholds
 from aiopurgatory.testing import ManualClock
 
@@ -76,19 +76,6 @@ async def test_waiters_that_expire_leave_nothing(log: Thresholds, clock: ManualC
     assert stays.done()
 
 
-async def test_start_again_after_close_begins_with_no_waits(clock: ManualClock) -> None:
-    purgatory = Purgatory(clock=clock)
-    log = Thresholds(purgatory, "log")
-    async with purgatory:
-        op = log.reached(5, timeout=None)
-    assert isinstance(op.exception(), PurgatoryClosedError)
-    async with purgatory:
-        assert len(log) == 0
-        again = log.reached(5, timeout=None)
-        assert (len(log), log.advance(5), again.done()) == (1, 1, True)
-        check_waiting(log)
-
-
 # no time to wait
 
 
@@ -116,16 +103,6 @@ async def test_reached_without_time_is_not_late(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, observers=[Lateness()]) as purgatory:
         Thresholds(purgatory, "log").reached(5, timeout=-1.0)
     assert told == [0.0, 0.0]
-
-
-async def test_watch_rescheduled_to_0_expires_on_a_later_turn(log: Thresholds, clock: ManualClock) -> None:
-    op = log.reached(5, timeout=30.0)
-    log.purgatory.reschedule(op, 0.0)
-    log.purgatory.check_and_complete(("offset", "log", 5))
-    assert not op.done()
-    await clock.advance(0.001)
-    assert op.expired
-    op.exception()
 
 
 # other threads
