@@ -140,13 +140,13 @@ class Observers:
         """Tell that *op* missed its trigger."""
         self.tell(op, lambda observer: observer.missed(self._purgatory(), op))
 
-    def tell_opened(self, what: object, more: tuple[Observer, ...] = ()) -> None:
-        """Tell these observers, and *more*, that *what* has opened. It is built on the purgatory."""
-        self._and(more).tell(None, lambda observer: observer.opened(what))
+    def tell_opened(self, what: object) -> None:
+        """Tell the observers that *what* has opened. It is built on the purgatory."""
+        self.tell(None, lambda observer: observer.opened(what))
 
-    def tell_closed(self, what: object, more: tuple[Observer, ...] = ()) -> None:
-        """Tell these observers, and *more*, that *what* has closed."""
-        self._and(more).tell(None, lambda observer: observer.closed(what))
+    def tell_closed(self, what: object) -> None:
+        """Tell the observers that *what* has closed."""
+        self.tell(None, lambda observer: observer.closed(what))
 
     def tell(self, op: object, call: Callable[[Observer], object]) -> None:
         """Call *call* with each observer."""
@@ -155,7 +155,3 @@ class Observers:
                 call(observer)
             except (Exception, CancelledError) as exc:
                 self._loop.report(op, exc, "observer raised")
-
-    def _and(self, more: tuple[Observer, ...]) -> Observers:
-        """These observers, and *more*: each once."""
-        return Observers(self._loop, checked_observers((*self.observers, *more)))
