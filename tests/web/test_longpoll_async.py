@@ -22,6 +22,13 @@ def source() -> Database:
     return Database()
 
 
+async def test_poll_of_any_version_waits_for_the_next(polls: Polls) -> None:
+    poll = await polls.park(known="*")
+    assert not poll.done()
+    polls.publish()
+    assert (await poll).headers["etag"] == '"1"'
+
+
 async def test_poll_that_comes_during_a_read_gets_one_of_its_own(polls: Polls) -> None:
     polls.source.gate.clear()
     early = await polls.park()
