@@ -135,19 +135,6 @@ async def test_poll_replaced_while_it_reads_is_not_reported(polls: Polls, report
     assert (await newer).status == 200
 
 
-def test_polls_in_the_next_loop_read_again() -> None:
-    polling: list[Polls] = []
-
-    async def poll() -> int:
-        if not polling:
-            polling.append(Polls(Purgatory(), Database()))
-        polling[0].source.gate = asyncio.Event()
-        polling[0].source.gate.set()
-        return (await polling[0].start(query={"wait": "0.05"})).status
-
-    assert [asyncio.run(poll()) for _ in range(2)] == [304, 304]
-
-
 def test_call_that_outlives_its_loop_frees_no_place_in_the_next() -> None:
     class Stubborn(Database):
         async def version(self, resource: str) -> str:
