@@ -34,7 +34,7 @@ class Rooms:
 
 KINDS: dict[str, Callable[[Opened], Any]] = {
     "Purgatory": lambda opened: Purgatory(observers=[opened]),
-    "LongPolling": lambda opened: LongPolling(Purgatory(), Rooms(), stop_signals=False, observers=[opened]),
+    "LongPolling": lambda opened: LongPolling(Purgatory(observers=[opened]), Rooms(), stop_signals=False),
     "MemoryLog": lambda opened: MemoryLog(observers=[opened]),
     "MemoryBus": lambda opened: MemoryBus(MemoryServer(), [], observers=[opened]),
 }
@@ -52,13 +52,3 @@ async def test_start_may_be_called_by_everyone(name: str) -> None:
     await lives.start()  # it may be started again
     assert opened.names.count(name) == 2
     await lives.aclose()
-
-
-async def test_lazy_start_in_foreign_code_works() -> None:
-    async def handler(purgatory: Purgatory) -> int:
-        await purgatory.start()
-        return await purgatory.wait_for(lambda: 7, ["key"], timeout=1.0)
-
-    purgatory = Purgatory()
-    assert await asyncio.gather(*(handler(purgatory) for _ in range(10))) == [7] * 10
-    await purgatory.aclose()

@@ -243,7 +243,11 @@ def test_notify_threadsafe_without_a_running_loop_is_silent(linger: float) -> No
 # calls from threads, merged
 
 
-async def test_notify_threadsafe_of_one_key_is_merged(polls: Polls) -> None:
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+async def test_notify_threadsafe_of_one_key_is_merged(
+    purgatory: Purgatory, source: Any, clock: ManualClock, linger: float
+) -> None:
+    polls = Polls(purgatory, source, linger=linger)
     poll = await polls.park()
     polls.source.values["n"] = 1
     loop = asyncio.get_running_loop()
@@ -251,6 +255,7 @@ async def test_notify_threadsafe_of_one_key_is_merged(polls: Polls) -> None:
     merged = in_thread(lambda _: polls.polling.notify_threadsafe("n"), 20_000)
     assert merged < one / 20
     await asyncio.sleep(0.01)
+    await clock.advance(linger)
     assert (await poll).body == b"n 0 1"
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import Any, Final, final
 
-from ..arguments import require_name
 from ..clock import running_loop
-from ..core.kit import Observer, checked_keys, checked_observers, core_of
+from ..core.kit import checked_keys, core_of
 from ..errors import PurgatoryClosedError
+from ..handover import Handover
 from ..purgatory import Purgatory
 from .answer import Answer, GroupLimitError, Refusals, ReplacedError
 from .policy import Policy
-from .poll import ClientOperation, Newcomers
+from .poll import ClientOperation, LongPoll, Newcomers, Parked
 from .prefer import PollRequest
 from .signals import on_stop_signal
 
@@ -64,9 +64,7 @@ class Desk:
     """Parks clients in *purgatory*, refuses them, and counts both.
 
     Args:
-        polling: the object that observers get in opened() and closed(); None: those are not called.
-        name: labels the statistics; None: the purgatory's.
-        observers: are told, as are those of the purgatory.
+        polling: the object that the purgatory's observers get in opened() and closed(); None: those are not called.
         stop_signals: whether stop signals close it.
         adds_keys: a client's keys are watched in addition to its resource; default: in place of it.
     """
@@ -77,20 +75,14 @@ class Desk:
         policy: Policy,
         *,
         polling: object = None,
-        name: str | None = None,
-        observers: Iterable[Observer] = (),
         stop_signals: bool = True,
         adds_keys: bool = False,
     ) -> None:
-        if name is not None:
-            require_name("name", name)
         if not isinstance(stop_signals, bool):
             raise TypeError(f"stop_signals must be a bool, got {stop_signals!r}")
         self.purgatory: Final = purgatory
         self.policy: Final = policy
-        self.name: Final = purgatory.name if name is None else name
         self._polling = polling
-        self._observers = checked_observers(observers)
         self._stop_signals = stop_signals
         self._adds_keys = adds_keys
         self.places = Places(policy.max_per_group)
@@ -100,7 +92,9 @@ class Desk:
         #: Answers by status.
         self.answered: Final = Counter[int]()
         self._newcomers = Newcomers()
-        #: The loop that the newcomers and the places belong to.
+        #: Keys to notify after a linger, from other threads.
+        self.handover = Handover(core_of(purgatory).turn_budget)
+        #: The loop that the newcomers, the places and the keys belong to.
         self._home: asyncio.AbstractEventLoop | None = None
         #: The loop in which enter() was called, and close() not since.
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -120,11 +114,12 @@ class Desk:
             self._home = loop
             self.places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
             self._newcomers = Newcomers()
+            self.handover = Handover(core_of(self.purgatory).turn_budget)
         if self._stop_signals:
             on_stop_signal(self.close)
         self.loop = loop  # now that it is true: a signal handler may raise in between
         if self.purgatory.is_open and self._polling is not None:
-            core_of(self.purgatory).observers.tell_opened(self._polling, self._observers)
+            core_of(self.purgatory).observers.tell_opened(self._polling)
 
     def close(self) -> None:
         """Close the purgatory, which answers every client."""
@@ -139,15 +134,16 @@ class Desk:
         if self.loop is not None:
             self.loop = None
             if self._polling is not None:
-                core_of(self.purgatory).observers.tell_closed(self._polling, self._observers)
+                core_of(self.purgatory).observers.tell_closed(self._polling)
 
     # places
 
-    def park(self, poll: ClientOperation[Any], request: PollRequest[Any]) -> None:
-        """Park *poll*, and listen soon for its client's disconnect.
+    def park(self, poll: LongPoll[Any], request: PollRequest[Any], parked: Parked) -> None:
+        """Add *poll* to *parked*, park it, and listen soon for its client's disconnect.
 
         Raises: PurgatoryFullError, PurgatoryClosedError.
         """
+        parked.append(poll)
         self.place(poll, request)
         if request.receive is not None and not poll.done():
             self._newcomers.add(poll, request.receive)

@@ -9,10 +9,10 @@ from ..errors import GoneError, NotFoundError
 from ..waits import read_until
 from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag, tag_of
 from .desk import Desk
-from .poll import LongPoll
+from .poll import LongPoll, Parked
 from .prefer import ANY, K, PollRequest
 from .reads import Asked, Reader
-from .responder import Content, Parked
+from .responder import Content
 from .stream import EventFeed, EventStream, event, gone
 
 
@@ -37,7 +37,7 @@ class States(Content[K]):
             if wait > 0:
                 timeout = self.desk.policy.timeout(wait)
                 poll = LongPoll(core_of(self.desk.purgatory), request, timeout, reader.peek, version)
-                self.park(poll, request, parked)
+                self.desk.park(poll, request, parked)
                 del poll, request  # an exception keeps this frame, and a parked poll no more of it than it needs
                 await parked[0]
         return self._news(resource, known, nothing_new, is_full)
@@ -47,13 +47,13 @@ class States(Content[K]):
 
         Args: is_full: that has the body, too.
         """
-        version = self.reader.version_now(resource)
+        version, body = self.reader.version_now(resource), b""
         if is_full or not _has(known, version):
             version, body = self.reader.body_now(resource, _since(known), version)
-            if not _has(known, version):
-                return self.found(version, body)
-            if is_full:
-                return self.found(version, body, nothing_new)
+        if not _has(known, version):
+            return self.found(version, body)
+        if is_full:
+            return self.found(version, body, nothing_new)
         return Answer(nothing_new, b"", _headers(version), version)
 
     def found(self, version: str, body: bytes, status: int = 200) -> Answer:
@@ -65,7 +65,7 @@ class States(Content[K]):
         if wait > 0 or self.desk.purgatory.is_open:
             timeout = self.desk.policy.timeout(wait) if wait > 0 else None
             poll = LongPoll(core_of(self.desk.purgatory), request, timeout, condition=reading.tell)
-            self.park(poll, request, parked)
+            self.desk.park(poll, request, parked)
             if wait <= 0:
                 poll.read_once()
             del poll  # an exception keeps this frame
