@@ -116,18 +116,8 @@ class State:
 
     def after(self, last: int, blocks: tuple[Block, ...], end: str | None, writers: tuple[Stamped, ...]) -> State:
         """Return the state after a further event. (replace() takes ten times as long.)"""
-        return State(
-            self.epoch,
-            self.server,
-            last,
-            self.generations,
-            blocks,
-            self.producer,
-            self.lease,
-            end,
-            writers,
-            self.rest,
-        )
+        generations, producer, lease = self.generations, self.producer, self.lease
+        return State(self.epoch, self.server, last, generations, blocks, producer, lease, end, writers, self.rest)
 
     def event(self, row: Row) -> Event:
         """Return the event of *row*, which a store has returned."""

@@ -14,7 +14,7 @@ from typing import Final, final
 from ..arguments import require_seconds
 from ..core.kit import core_of
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
-from ..waits import until_ended
+from ..waits import UntilEnded
 from .answer import NO_STORE, REFUSALS, Answer, ReadFailedError, ReplacedError, UnreadBodyError
 from .asgi import is_disconnect
 from .desk import Desk
@@ -131,7 +131,9 @@ class EventStream(ClientOperation[K]):
         desk.place(self, request)
         if request.receive is not None:
             self.listen(request.receive)
-        first = await until_ended(self, self.read())
+        first: bytes | None = None
+        with UntilEnded(self):
+            first = await self.read()
         if first is None:  # it has ended
             if self.cancelled():
                 return self.stopped()
@@ -157,7 +159,8 @@ class EventStream(ClientOperation[K]):
     async def go_on(self, awaitable: Awaitable[object]) -> bytes | None:
         """Await *awaitable* until this ends. Returns: the last bytes to send; None: none, since nobody reads."""
         try:
-            await until_ended(self, awaitable)
+            with UntilEnded(self):
+                await awaitable
             return self.last_words()
         except (GoneError, NotFoundError) as exc:
             return gone(exc)
