@@ -60,8 +60,8 @@ def while_connected(receive: Receive) -> Connected:
         TypeError: *receive* is not a function, or that of a WebSocket, which tells its handler itself.
         RuntimeError: no task is running, or the block was entered before.
 
-    Cost: a task, 10 to 15 us. Counted in instructions, that is 6 % of a long poll in Starlette and the POST that ends it,
-    under uvicorn with h11, and 13 to 15 % with httptools. Half of it is asyncio's for any task that is cancelled, and a
+    Cost: a task, 10 to 15 us. Counted in instructions, that is 6 % of a long poll and the POST that ends it, in Starlette
+    under uvicorn with h11, and 14 % with httptools. Half of it is asyncio's for any task that is cancelled, and a
     quarter the server's for its receive().
     """
     require_function("receive", receive)
