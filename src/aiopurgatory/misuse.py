@@ -40,7 +40,7 @@ class Misuse(Finder):
 
     Args:
         warn: called with a line for the log.
-        is_debug: whether asyncio's debug mode is on, before the purgatory is started.
+        is_debug: whether asyncio's debug mode is on.
     """
 
     __slots__ = (
@@ -105,7 +105,7 @@ class Misuse(Finder):
 
     def missed(self, op: Operation) -> None:
         """Warn that the keys of *op* are never checked, in asyncio's debug mode; once per kind of key."""
-        if not self._loop.debug:
+        if not self._is_debug():
             return
         key = keys_of(op)[0]
         kind = kind_of(key)
@@ -133,7 +133,7 @@ class Misuse(Finder):
 
     def _distance(self) -> int:
         """Misses until the next one to be examined."""
-        if self._loop.debug:
+        if self._is_debug():
             return 1
         if not self._watchers.by_key:
             return 1 if self._idle <= FIRST else EVERY_IDLE

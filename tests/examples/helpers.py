@@ -82,16 +82,12 @@ def served(folder: Path, app: str, env: Mapping[str, str], *options: str) -> Ite
     """The address of uvicorn with *app*, in a process of its own, or in several."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "--port", str(port), "--log-level", "warning", *options]
-    server = subprocess.Popen([*command, "--app-dir", str(folder), app], env=env)
+    server = subprocess.Popen([*command, "--app-dir", str(folder), app], env=env, stderr=subprocess.PIPE, text=True)
     try:
         until_open(port)
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
-        assert server.wait(20) in (0, -signal.SIGTERM)  # uvicorn ends by the signal, its supervisor does not
-
-
-def read(client: socket.socket) -> tuple[int, str]:
-    """The status and the rest of the server's answer before it closes the connection."""
-    with client, client.makefile(newline="") as stream:
-        return int(stream.readline().split()[1]), stream.read()
+        _, err = server.communicate(timeout=20)
+    assert err == ""
+    assert server.returncode in (0, -signal.SIGTERM)  # uvicorn ends by the signal, its supervisor does not

@@ -22,6 +22,13 @@ def source() -> Database:
     return Database()
 
 
+async def test_poll_of_any_version_waits_for_the_next(polls: Polls) -> None:
+    poll = await polls.park(known="*")
+    assert not poll.done()
+    polls.publish()
+    assert (await poll).headers["etag"] == '"1"'
+
+
 async def test_poll_that_comes_during_a_read_gets_one_of_its_own(polls: Polls) -> None:
     polls.source.gate.clear()
     early = await polls.park()
@@ -126,19 +133,6 @@ async def test_poll_replaced_while_it_reads_is_not_reported(polls: Polls, report
     assert ((await older).status, reported) == (409, [])
     polls.publish()
     assert (await newer).status == 200
-
-
-def test_polls_in_the_next_loop_read_again() -> None:
-    polling: list[Polls] = []
-
-    async def poll() -> int:
-        if not polling:
-            polling.append(Polls(Purgatory(), Database()))
-        polling[0].source.gate = asyncio.Event()
-        polling[0].source.gate.set()
-        return (await polling[0].start(query={"wait": "0.05"})).status
-
-    assert [asyncio.run(poll()) for _ in range(2)] == [304, 304]
 
 
 def test_call_that_outlives_its_loop_frees_no_place_in_the_next() -> None:

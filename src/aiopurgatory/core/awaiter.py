@@ -10,8 +10,7 @@ from typing import Any, cast, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_error
-from .endings import cancel, check_thread, complete, fail, handle_undelivered
-from .faults import Failure
+from .endings import Failure, cancel, check_thread, complete, fail, handle_undelivered
 from .operation import CANCELLED, COMPLETED, PENDING, Awaiters, Operation, Owner
 
 
@@ -58,12 +57,10 @@ class Awaiter(Awaiters):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         # isinstance() must see a future, too: anyio does not cancel a task if its future is done in this iteration.
-        owner = self._op._op_owner
-        return Awaiter if owner is None else type(owner.loop.done)
+        return type(require_owner(self._op).loop.done)
 
     def get_loop(self) -> Any:
-        owner = self._op._op_owner
-        return None if owner is None else owner.loop.running
+        return require_owner(self._op).loop.running
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
         self._callback = callback
@@ -121,15 +118,14 @@ class Awaiter(Awaiters):
         kept = self
         awaiter: Awaiter | None = self
         while awaiter is not None:
-            after = awaiter._next
             if not awaiter._is_task and awaiter._callback == callback:
                 awaiter._callback = None  # its context stays: observers get that of the first awaiter
                 found += 1
                 if awaiter is not self:  # the others refer to the head, so that one stays
-                    kept._next = after
+                    kept._next = awaiter._next
             else:
                 kept = awaiter
-            awaiter = after
+            awaiter = awaiter._next
         self._last = None if kept is self else kept
         self.waiting -= found
         return found

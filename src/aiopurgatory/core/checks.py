@@ -39,7 +39,7 @@ class KeyChecks:
         # How many more checks of unwatched keys until the finder hears of one.
         self._until_told: i64 = 1
         self._walking = False
-        # The operation that the running check tries; and whether that check has ended one or woken one.
+        # The operation that the running check tries; and whether that check has ended one, or called for a read.
         self._tried: Operation | None = None
         self._has_effect = False
         # The key of the running check if that has a limit, else EVERY_KEY; and the reads that count for the limit.
@@ -83,12 +83,10 @@ class KeyChecks:
     def mark(self, key: Hashable, limit: int) -> None:
         """Check *key*, or every key, on the next iterations."""
         self._loop.check_thread()
-        if key is EVERY_KEY:
-            if self._watchers.pending > 0:
-                self._mark(key, limit)
-        elif self._watchers.entry_of(key) is not None:
+        is_every = key is EVERY_KEY
+        if self._watchers.pending > 0 if is_every else self._watchers.entry_of(key) is not None:
             self._mark(key, limit)
-        else:
+        elif not is_every:
             self.miss(key)
 
     def miss(self, key: Hashable) -> None:
@@ -122,14 +120,13 @@ class KeyChecks:
 
     def is_about_to_check(self, op: Operation) -> bool:
         """Is a key of *op* marked, coming, or being checked in slices that may not have reached *op* yet?"""
-        keys = op._op_keys
         is_working = self._steps is not None
         if EVERY_KEY in self._soon or (is_working and self._soon_key is EVERY_KEY):
             return True
-        for key in keys:
+        for key in op._op_keys:
             if key in self._soon or key in self.coming:
                 return True
-        return is_working and self._soon_key in keys
+        return is_working and self._soon_key in op._op_keys
 
     def clear(self) -> None:
         """Drop all marks: nothing waits."""
@@ -138,44 +135,16 @@ class KeyChecks:
         self._soon.clear()
         self.coming.clear()
 
-    def call_for_read(self, op: Operation) -> int:
-        """Called while *op* is tried, which is to read again. If a check tries it, that check has an effect.
-
-        Returns: the number of the check, or NO_CHECK. A read that began after a check with that number, or with a
-        greater one, sees the change that caused this check.
-        """
-        if self._tried is not op:
-            return NO_CHECK
-        self._has_effect = True
-        return self._number
-
-    def take_limited(self) -> Hashable:
-        """Called like call_for_read(), by what ends with the first value. A read that finds none must pass the call on.
-
-        Returns: the key of the check if that has a limit, for which the read counts; else EVERY_KEY.
-        """
-        if self._limited is not EVERY_KEY:
-            self._called += 1
-        return self._limited
-
-    def next_number(self) -> int:
-        """A number for a change that no check announced."""
-        self.newest += 1
-        return self.newest
-
     def _check_now(self, key: Hashable, entry: object, limit: int) -> int:
         """Make a check, which tells of all that has happened until now. Returns: as check()."""
         self.newest += 1
         self._number = self.newest
         self._has_effect = False
         ended = self._walk(key, entry, limit)
-        self._count(self._has_effect)
-        return ended
-
-    def _count(self, has_effect: bool) -> None:
         self.checks += 1
-        if not has_effect:
+        if not self._has_effect:
             self.without_effect += 1
+        return ended
 
     def _check_nested(self) -> None:
         """Make the checks that hooks of the last check have called.
@@ -247,7 +216,8 @@ class KeyChecks:
         # Unmarked before it is walked: marked again meanwhile, it is walked once more.
         key, limit = self._soon.popitem(last=False)
         self._soon_key = key
-        self._soon_number = self.next_number()
+        self.newest += 1
+        self._soon_number = self.newest
         # Key by key: listing a million operations at once would block the loop (I8).
         keys = list(self._watchers.by_key) if key is EVERY_KEY else [key]
         # The ids of the operations with several keys. An id may be reused: then the first try of the operation saw a
@@ -263,7 +233,8 @@ class KeyChecks:
                     yield
                 if not is_counted:
                     is_counted = True
-                    self._count(False)
+                    self.checks += 1
+                    self.without_effect += 1
                 if key is EVERY_KEY and len(op._op_keys) > 1:
                     if id(op) in met:
                         continue

@@ -313,7 +313,7 @@ class Core(Owner):
             wakeups=self.alarm.wakeups,
             purges=purging.purges,
             purged=purging.purged,
-            estimated_total=purging.estimated_total(),
+            estimated_total=self.watchers.pending + purging.ended,
             levels=timer.levels,
             buckets=len(timer.occupied()),
             pending_by_level=timer.pending_by_level(),
@@ -341,7 +341,7 @@ class Core(Owner):
             assert not pending, "I13: closed, and something is pending"
             assert not entries, "I13: closed, and something is listed"
         if self.state != OPEN:
-            assert not self.alarm.is_armed, "I13: not open, and a call is armed"
+            assert self.alarm._handle is None, "I13: not open, and a call is armed"
         elif self.alarm.until != AWAKE:
             self.alarm.verify(self.deadlines.timer.next_expiration())
 

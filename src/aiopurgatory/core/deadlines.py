@@ -53,10 +53,6 @@ class ClockAlarm:
         self._ring = ring
         self.wake = wake
 
-    @property
-    def is_armed(self) -> bool:
-        return self._handle is not None
-
     def sleep_until(self, due: int) -> None:
         """Arm a call for *due*; NEVER arms none."""
         if self._handle is not None:
@@ -88,9 +84,10 @@ class ClockAlarm:
 
     def verify(self, due: int | None) -> None:
         """Check that the sleeping clock wakes in time for *due*. Raises: AssertionError: I3, or I4, does not hold."""
-        assert self.is_armed or due is None, "I4: operations wait for a deadline and nothing is armed"
+        is_armed = self._handle is not None
+        assert is_armed or due is None, "I4: operations wait for a deadline and nothing is armed"
         assert due is None or self.until <= due, f"I4: armed for {self.until}, due at {due}"
-        assert self.is_armed == (self.until < NEVER), "I3: armed without a handle, or a handle without being armed"
+        assert is_armed == (self.until < NEVER), "I3: armed without a handle, or a handle without being armed"
 
 
 class TimedBlock(Entry):

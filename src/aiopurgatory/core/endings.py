@@ -9,12 +9,25 @@ from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable
-from typing import Any, cast
+from types import TracebackType
+from typing import Any, Final, cast, final
 
 from mypy_extensions import u8
 
-from .faults import COROUTINE, Failure, as_failure, require_plain
-from .operation import CANCELLED, DUE, EXPIRED, FAILED, OUTCOMES, PENDING, UNPARKED, Awaiters, Operation
+from .operation import CANCELLED, COROUTINE, DUE, EXPIRED, FAILED, OUTCOMES, PENDING, UNPARKED, Awaiters, Operation
+
+DEFAULT_ON_END: Final[Any] = Operation.on_end
+
+
+@final
+class Failure:
+    """An exception and its original traceback. Each raise starts from that, so the traceback cannot grow."""
+
+    __slots__ = ("exc", "traceback")
+
+    def __init__(self, exc: BaseException) -> None:
+        self.exc = exc
+        self.traceback: TracebackType | None = exc.__traceback__
 
 
 def unlink(op: Operation, outcome: u8) -> None:
@@ -81,21 +94,26 @@ def publish_cancelled(op: Operation, msg: object) -> None:
     """Publish a cancellation. The result of a cancelled operation is its message."""
     publish(op, CANCELLED, msg, False)
     call_hook(op, "on_cancel", op.on_cancel)
-    if op._op_has_end_hook:
-        tell_end(op)
+    tell_end(op)
 
 
 def publish_failure(op: Operation, exc: BaseException) -> None:
     """Publish a failure."""
     publish(op, FAILED, Failure(exc), True)
     call_hook(op, "on_failure", op.on_failure, exc)
-    if op._op_has_end_hook:
-        tell_end(op)
+    tell_end(op)
 
 
 def tell_end(op: Operation) -> None:
-    """Call on_end() of the ended *op*."""
-    call_hook(op, "on_end", op.on_end, OUTCOMES[op._op_state])
+    """Call on_end() of the ended *op*, if its class overrides that."""
+    kind: Any = type(op)
+    owner = op._op_owner
+    if owner is not None and owner.plain_kind is kind:  # quicker than to look it up by name at each end
+        return
+    if kind.on_end is not DEFAULT_ON_END:
+        call_hook(op, "on_end", op.on_end, OUTCOMES[op._op_state])
+    elif owner is not None:
+        owner.plain_kind = kind
 
 
 def complete(op: Operation, outcome: u8) -> None:
@@ -108,8 +126,7 @@ def publish_completed(op: Operation, outcome: u8) -> None:
     """Publish that *op* is COMPLETED or EXPIRED, with the result of its hook."""
     try:
         result = op.on_complete()
-        if type(result) is COROUTINE:
-            require_plain(result, op, "on_complete")
+        require_plain(result, op, "on_complete")
     except BaseException as exc:
         publish_failure(op, as_failure(exc, "on_complete"))
         if not isinstance(exc, Exception):
@@ -130,8 +147,7 @@ def publish_completed(op: Operation, outcome: u8) -> None:
             publish_failure(op, exc)
             raise
     publish(op, outcome, result, raises)
-    if op._op_has_end_hook:
-        tell_end(op)
+    tell_end(op)
 
 
 def fail(op: Operation, exc: BaseException) -> None:
@@ -209,3 +225,19 @@ def call_each_then_raise(ops: list[Operation], step: Callable[[Operation], objec
     if interrupt is not None:
         raise interrupt
     return found
+
+
+def as_failure(exc: BaseException, hook: str) -> BaseException:
+    """Return *exc* in a form that an await can raise: a StopIteration would end the awaiting coroutine instead."""
+    if not isinstance(exc, StopIteration):
+        return exc
+    failure = RuntimeError(f"{hook} raised StopIteration")
+    failure.__cause__ = exc
+    return failure
+
+
+def require_plain(returned: Any, op: object, hook: str) -> None:
+    """Raises: TypeError: *hook* is an ``async def``: *returned* is its coroutine, which would never be awaited."""
+    if returned is not None and type(returned) is COROUTINE:
+        returned.close()  # else Python warns of it, too
+        raise TypeError(f"{type(op).__name__}.{hook} must be a plain function, not async def: hooks never wait")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Final, Literal, SupportsFloat, SupportsIndex, TypeVar
+from typing import Any, Final, Literal, SupportsFloat, SupportsIndex, TypeAlias, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -19,6 +19,9 @@ from .timeouts import Timeout
 from .watchers import ALL
 
 OpT = TypeVar("OpT", bound=AnyOperation)
+
+#: A timeout in seconds, None for no deadline, or that which the operation was given by its constructor.
+OwnOrGiven: TypeAlias = SupportsFloat | Literal["own"] | None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -61,9 +64,7 @@ class EntryPoints:
         """Take a snapshot. Cost: O(buckets), for any number of operations."""
         return self._core.statistics()
 
-    def watch(
-        self, op: OpT, keys: Items[Hashable], *, timeout: SupportsFloat | Literal["own"] | None = NOT_GIVEN
-    ) -> OpT:
+    def watch(self, op: OpT, keys: Items[Hashable], *, timeout: OwnOrGiven = NOT_GIVEN) -> OpT:
         """Register *op* and return it: ``result = await purgatory.watch(op, keys)``.
 
         The operation is registered when this returns, awaited or not. If the task may be cancelled before it awaits
@@ -84,11 +85,7 @@ class EntryPoints:
         return op
 
     def try_complete_else_watch(
-        self,
-        op: AnyOperation,
-        keys: Items[Hashable],
-        *,
-        timeout: SupportsFloat | Literal["own"] | None = NOT_GIVEN,
+        self, op: AnyOperation, keys: Items[Hashable], *, timeout: OwnOrGiven = NOT_GIVEN
     ) -> bool:
         """End *op* if its condition holds, else park it under every key until it does or its time is up.
 

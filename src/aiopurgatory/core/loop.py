@@ -19,7 +19,6 @@ class Loop:
         self.name = name
         #: The loop itself; None before the first start.
         self.running: Any = None
-        self.debug = False
         #: The purgatory was closed, or this is a forked child: the loop concerns it no more.
         self.is_left = False
         #: A finished Future of the loop.
@@ -56,12 +55,10 @@ class Loop:
             by_ident: whether get_ident() is quicker.
             current_task: returns the running task of the loop passed to it, or None.
         """
-        done = running.create_future()
-        done.set_result(None)
+        self.done = running.create_future()
+        self.done.set_result(None)
         self.running = running
-        self.debug = running.get_debug()
         self.is_left = False
-        self.done = done
         self.time = time
         self.turn_time = turn_time
         self._call_soon = running.call_soon
@@ -90,8 +87,7 @@ class Loop:
             return self._is_running()
         if self._current_loop() is not self.running:
             return False
-        if self._by_ident:
-            self._ident = self._get_ident()  # the loop goes on in another thread
+        self.note_thread()
         return True
 
     def note_thread(self) -> None:

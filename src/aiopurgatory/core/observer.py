@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Hashable, Iterable
-from sys import maxsize
 from typing import Any, Final, cast, final
 from weakref import ref
 
@@ -14,7 +13,7 @@ from ..arguments import described
 from .loop import Loop
 from .operation import EXPIRED, OUTCOMES, Awaiters, Operation, lateness, waited
 from .outcome import Outcome
-from .watchers import Watchers
+from .watchers import ALL, Watchers
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -69,7 +68,7 @@ class Finder:
 
         Returns: how many more such checks until the next call: most of them need none.
         """
-        return maxsize
+        return ALL
 
     def missed(self, op: Operation) -> None:
         """The operation *op* missed its trigger; see Observer.missed()."""
@@ -104,7 +103,7 @@ class Observers:
     def __init__(self, loop: Loop, observers: tuple[Observer, ...]) -> None:
         self._loop: Final = loop
         #: Returns the purgatory; also while a hook that has closed it returns.
-        self._purgatory: Callable[[], Any] = no_purgatory
+        self._purgatory: Callable[[], Any] = object
         #: The first awaiter of the operation whose end the observers hear of now.
         self._head: Awaiters | None = None
         self.observers: Final = observers
@@ -129,7 +128,7 @@ class Observers:
                 try:
                     observer.ended(purgatory, op, outcome, waited(op, now), late)
                 except (Exception, CancelledError) as exc:
-                    self._report(op, exc)
+                    self._loop.report(op, exc, "observer raised")
         finally:
             self._head = before
 
@@ -139,8 +138,7 @@ class Observers:
 
     def missed(self, op: Operation) -> None:
         """Tell that *op* missed its trigger."""
-        purgatory = self._purgatory()
-        self.tell(op, lambda observer: observer.missed(purgatory, op))
+        self.tell(op, lambda observer: observer.missed(self._purgatory(), op))
 
     def tell_opened(self, what: object) -> None:
         """Tell the observers that *what* has opened. It is built on the purgatory."""
@@ -156,11 +154,4 @@ class Observers:
             try:
                 call(observer)
             except (Exception, CancelledError) as exc:
-                self._report(op, exc)
-
-    def _report(self, op: object, exc: BaseException) -> None:
-        self._loop.report(op, exc, "observer raised")
-
-
-def no_purgatory() -> Any:
-    return None
+                self._loop.report(op, exc, "observer raised")

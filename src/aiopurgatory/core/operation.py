@@ -9,14 +9,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable
 from math import inf
-from types import FunctionType
+from types import CoroutineType
 from typing import Any, Final
 
 from mypy_extensions import mypyc_attr, u8
 
 from ..arguments import described
 from ..timer.ring import Entry, deadline_of
-from .faults import COROUTINE
 from .loop import Loop
 from .nanoseconds import NS, timeout_seconds
 from .outcome import Outcome
@@ -39,6 +38,8 @@ UNPARKED: Final = -inf
 #: The timeout of an operation that was given none; and that of a call without one.
 UNSET: Final = -1.0
 NOT_GIVEN: Final = "own"
+#: A constant of this module: compiled code looks up an imported name at each use.
+COROUTINE: Final = CoroutineType
 
 
 class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc 2.4); mypy refuses a missing method
@@ -64,6 +65,8 @@ class Owner:
         self.loop: Final = loop
         #: Results that no awaiter took.
         self.undelivered = 0
+        #: The class of the newest operation that has ended, if it does not override on_end().
+        self.plain_kind: Any = None
 
     @abstractmethod
     def detach(self, op: Operation) -> None:
@@ -100,17 +103,10 @@ class Operation(Entry):
     _op_keys: tuple[Hashable, ...] = ()
     _op_number: object = None  # an int, once it shares a key; see Watchers
     _op_result: object = None  # the first of its Awaiters until it is ready
-    #: Its class overrides on_end(); see mark_instances().
-    _op_has_end_hook: bool = False
 
     def __init__(self, timeout: object = NOT_GIVEN) -> None:
         if timeout is not NOT_GIVEN:
             self._op_timeout = timeout_seconds(timeout)
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        super().__init_subclass__(**settings)
-        if overrides_on_end(cls) and not any(overrides_on_end(base) for base in cls.__bases__):
-            mark_instances(cls)
 
     # to override
 
@@ -201,26 +197,6 @@ class Operation(Entry):
         if owner is not None and self._op_keys:
             waits = f" keys={described(self._op_keys)} waited={waited(self, owner.loop.time()):.3g} s"
         return f"<{type(self).__name__} {state} timeout={self.timeout}{waits}>"
-
-
-def overrides_on_end(kind: Any) -> bool:
-    return issubclass(kind, Operation) and kind.on_end is not Operation.on_end
-
-
-def mark_instances(kind: Any) -> None:
-    """Have each instance of *kind* know that its class overrides on_end(): no end has to look that up by name."""
-    if isinstance(vars(Operation)["_op_has_end_hook"], bool):  # interpreted: instances find that of their class
-        kind._op_has_end_hook = True
-        return
-    make = kind.__new__
-    is_ours = isinstance(make, FunctionType)  # of an interpreted class; the compiled one takes no arguments
-
-    def make_marked(cls: Any, *args: object, **options: object) -> Any:
-        op = make(cls, *args, **options) if is_ours else make(cls)
-        op._op_has_end_hook = True
-        return op
-
-    kind.__new__ = staticmethod(make_marked)
 
 
 def waited(op: Operation, now: float) -> float:

@@ -25,9 +25,6 @@ class Outcome(Enum):
 class AnyOperation(Protocol):
     """Any operation."""
 
-    @property
-    def outcome(self) -> Outcome | None: ...
-
     def try_complete(self) -> bool: ...
 
     def force_complete(self) -> bool: ...

@@ -28,8 +28,8 @@ class Purging:
         self._alarm: Final = alarm
         self.interval: Final = interval
         self.watchers: Final[Watchers] = StaleWatchers(self) if interval > 0 else Watchers()
-        #: Kafka's estimate of pending and ended-but-listed operations; 0 without an interval.
-        self.estimated = 0
+        #: Operations that ended since the last sweep: listed still, by Kafka's estimate. 0 without an interval.
+        self.ended = 0
         self.is_due = False
         #: Sweeps so far, and entries that they dropped.
         self.purges = 0
@@ -42,14 +42,11 @@ class Purging:
         kind = StaleChecks if self.interval > 0 else KeyChecks
         return kind(self._loop, self._alarm, self.watchers, finder, budget)
 
-    def estimated_total(self) -> int:
-        """Return the number of operations that are pending, or ended but listed, as estimated."""
-        return self.estimated if self.interval > 0 else self.watchers.pending
-
-    def schedule_if_due(self) -> None:
+    def count_ended(self) -> None:
         """Schedule a sweep by Kafka's rule: by the estimate, more than *interval* operations ended since the last."""
-        if self.estimated - self.watchers.pending > self.interval:
-            self.estimated = self.watchers.pending
+        self.ended += 1
+        if self.ended > self.interval:
+            self.ended = 0
             self.schedule()
 
     def schedule(self) -> None:
@@ -82,14 +79,14 @@ class Purging:
 
     def clear(self) -> None:
         """Stop the sweep: no key has entries."""
-        self.estimated = 0
+        self.ended = 0
         self.is_due = False
         self._steps = None
 
     def _sweep(self) -> Iterator[None]:
         """Drop the entries of ended operations. Yields after each operation."""
         watchers = self.watchers
-        self.estimated = watchers.pending
+        self.ended = 0
         self.is_due = False
         self.purges += 1
         for key in list(watchers.by_key):
@@ -114,18 +111,13 @@ class StaleWatchers(Watchers):
         super().__init__(True)
         self._purging: Final = purging
 
-    def enter(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
-        super().enter(op, keys)
-        self._purging.estimated += 1
-        self._purging.schedule_if_due()
-
     def leave(self, op: Operation) -> BaseException | None:
         raised: BaseException | None = None
         if op._op_state == CANCELLED:
             raised = super().leave(op)
         else:
             self.pending -= 1
-        self._purging.schedule_if_due()
+        self._purging.count_ended()
         return raised
 
 

@@ -144,12 +144,14 @@ class StandingWait(AwaitableOperation):
                 end_step(self)
         elif self._has_news is None or self._has_news():
             checks = self._core.checks
-            number = checks.call_for_read(self)
-            if self._is_single and self._owed is None and number != NO_CHECK:
-                key = checks.take_limited()
-                if key is not EVERY_KEY:
-                    self._owed = LimitedCall(key, number)
-            call(self, number)
+            if checks._tried is not self:
+                call(self, NO_CHECK)
+            else:
+                checks._has_effect = True
+                if self._is_single and self._owed is None and checks._limited is not EVERY_KEY:
+                    checks._called += 1  # the read counts for its limit
+                    self._owed = LimitedCall(checks._limited, checks._number)
+                call(self, checks._number)
         return False
 
     # its task
@@ -280,8 +282,7 @@ def leave(wait: StandingWait) -> bool:
         return False
     wait._is_interrupted = False
     # Otherwise somebody has cancelled the task, too, since enter().
-    found: bool = task.uncancel() <= wait._cancelling
-    return found
+    return bool(task.uncancel() <= wait._cancelling)
 
 
 def call(wait: StandingWait, check: i64) -> None:
@@ -324,7 +325,8 @@ def pass_on(wait: StandingWait, owed: LimitedCall | None, is_seen: bool) -> None
         return
     core = wait._core
     if not is_seen:
-        owed = LimitedCall(owed.key, core.checks.next_number())
+        core.checks.newest += 1
+        owed = LimitedCall(owed.key, core.checks.newest)
     core.loop.call_soon(call_next, (core, owed))
 
 

@@ -49,9 +49,7 @@ class Timeout(TimedBlock):
         self._cancelling = 0
 
     def __repr__(self) -> str:
-        info = ""
-        if self._state == ACTIVE:
-            info = f" when={None if self._when == inf else round(self._when, 3)}"
+        info = f" when={None if self._when == inf else round(self._when, 3)}" if self._state == ACTIVE else ""
         return f"<Timeout [{NAMES[self._state]}]{info}>"
 
     def when(self) -> float | None:

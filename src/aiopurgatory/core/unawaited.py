@@ -7,7 +7,7 @@ from math import inf
 from typing import Final, cast, final
 
 from ..arguments import described
-from .faults import Failure
+from .endings import Failure
 from .loop import Loop
 from .operation import Operation
 
@@ -19,41 +19,40 @@ class Unawaited:
     def __init__(self, loop: Loop, turn_budget: float) -> None:
         self._loop: Final = loop
         self._turn_budget: Final = turn_budget
-        # Failures of this loop iteration, and of earlier ones.
-        self._fresh: deque[Operation] = deque()
-        self._aged: deque[Operation] = deque()
+        #: Failures, and how many of them are of earlier loop iterations.
+        self._failed: deque[Operation] = deque()
+        self._aged = 0
 
     def add(self, op: Operation, is_open: bool) -> None:
         """Report the failure of *op* in two loop iterations, unless it is retrieved by then; when closed, at once.
 
         One iteration is not enough: a task created in this one, to await *op*, starts only in the next.
         """
-        self._fresh.append(op)
+        self._failed.append(op)
         if not is_open:
             self.report_all()
-        elif len(self._fresh) == 1 and not self._aged:
+        elif len(self._failed) == 1:
             self._loop.call_soon(self._age, None)
 
     def report_all(self) -> None:
         """Report all failures now: the loop may not run again (I13)."""
-        self._aged.extend(self._fresh)
-        self._fresh.clear()
+        self._aged = len(self._failed)
         self._report_aged(inf)
 
     def _age(self, _: object) -> None:
         try:
             self._report_aged(self._turn_budget)
         finally:  # a handler may raise KeyboardInterrupt: the others are reported even so
-            self._aged.extend(self._fresh)
-            self._fresh.clear()
-            if self._aged:
+            self._aged = len(self._failed)
+            if self._aged > 0:
                 self._loop.call_soon(self._age, None)
 
     def _report_aged(self, budget: float) -> None:
         """Call the loop's exception handler, for *budget* seconds."""
         stop = self._loop.turn_time() + budget
-        while self._aged:
-            op = self._aged.popleft()
+        while self._aged > 0:
+            self._aged -= 1
+            op = self._failed.popleft()
             if not op._op_retrieved:
                 failure = cast(Failure, op._op_result).exc
                 self._loop.report(op, failure, f"{described(op)} failed and nothing awaits it")

@@ -111,9 +111,7 @@ class Watchers:
     def count(self, key: Hashable) -> int:
         """Return the number of operations under *key*, stale ones included. Cost: O(1)."""
         entry = self.entry_of(key)
-        if isinstance(entry, dict):
-            return len(entry)
-        return 0 if entry is None else 1
+        return len(entry) if isinstance(entry, dict) else int(entry is not None)
 
     def all_pending(self) -> list[Operation]:
         """Every operation that has not ended, once. Cost: O(entries)."""
