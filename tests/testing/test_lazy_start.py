@@ -34,7 +34,7 @@ class Rooms:
 
 KINDS: dict[str, Callable[[Opened], Any]] = {
     "Purgatory": lambda opened: Purgatory(observers=[opened]),
-    "LongPolling": lambda opened: LongPolling(Purgatory(observers=[opened]), Rooms(), stop_signals=False),
+    "LongPolling": lambda opened: LongPolling(Purgatory(), Rooms(), stop_signals=False, observers=[opened]),
     "MemoryLog": lambda opened: MemoryLog(observers=[opened]),
     "MemoryBus": lambda opened: MemoryBus(MemoryServer(), [], observers=[opened]),
 }

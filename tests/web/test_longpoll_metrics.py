@@ -45,24 +45,40 @@ async def refuse_six(source: Any, *observers: Observer) -> None:
 ANSWERS = [(503, reason) for reason in ("group", "full", "full", "closed", "closed", "closed")]
 
 
-async def test_observers_of_the_purgatory_are_told_of_the_polling(source: Any) -> None:
-    observer = Opened()
-    purgatory = Purgatory("polls", observers=[observer])
-    polling = LongPolling(purgatory, source)
-    assert (polling.name, polling.statistics().name) == ("polls", "polls")
+async def test_observers_are_told_of_the_polling_and_own_ones_of_that_alone(source: Any) -> None:
+    both, own, of_the_purgatory = Opened(), Opened(), Opened()
+    purgatory = Purgatory("polls", observers=[both, of_the_purgatory])
+    polling = LongPolling(purgatory, source, name="orders", observers=[own, both, own])
+    assert (polling.name, polling.statistics().name) == ("orders", "orders")
     for _ in range(2):  # it can be opened again
         async with polling:
             await polling.start()
             assert purgatory.is_open
             assert (await polling.answer("n", {})).status == 200
         polling.close()
+    assert own.told == [("opened", polling), ("closed", polling)] * 2
     about = [("opened", purgatory), ("opened", polling), ("closed", purgatory), ("closed", polling)]
-    assert observer.told == about * 2
+    assert both.told == of_the_purgatory.told == about * 2
 
 
-def test_stop_signals_that_is_no_bool_is_refused(source: Any) -> None:
-    with pytest.raises(TypeError, match=r"^stop_signals must be a bool, got None$"):
-        LongPolling(Purgatory(), source, stop_signals=None)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": 7}, "name must be a str, got 7"),
+        ({"observers": [None]}, "observers must be instances of Observer, got None"),
+        ({"observers": None}, "observers must be an iterable of Observer instances, got None"),
+        ({"stop_signals": None}, "stop_signals must be a bool, got None"),
+    ],
+)
+def test_options_of_a_wrong_type_are_refused(source: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        LongPolling(Purgatory(), source, **options)
+
+
+@pytest.mark.parametrize("name", ["", "\ud800", "n" * 256])
+def test_name_that_no_metric_can_show_is_refused(source: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=r"^name must (be text without surrogates|have 1 to 255 bytes of UTF-8), got "):
+        LongPolling(Purgatory(), source, name=name)
 
 
 async def test_refused_polls_of_a_polling_that_opens_again_count_once(source: Any) -> None:

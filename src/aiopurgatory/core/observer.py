@@ -140,17 +140,17 @@ class Observers:
         """Tell that *op* missed its trigger."""
         self.tell(op, lambda observer: observer.missed(self._purgatory(), op))
 
-    def tell_opened(self, what: object) -> None:
-        """Tell the observers that *what* has opened. It is built on the purgatory."""
-        self.tell(None, lambda observer: observer.opened(what))
+    def tell_opened(self, what: object, more: tuple[Observer, ...] = ()) -> None:
+        """Tell these observers, and *more*, that *what* has opened. It is built on the purgatory."""
+        self.tell(None, lambda observer: observer.opened(what), more)
 
-    def tell_closed(self, what: object) -> None:
-        """Tell the observers that *what* has closed."""
-        self.tell(None, lambda observer: observer.closed(what))
+    def tell_closed(self, what: object, more: tuple[Observer, ...] = ()) -> None:
+        """Tell these observers, and *more*, that *what* has closed."""
+        self.tell(None, lambda observer: observer.closed(what), more)
 
-    def tell(self, op: object, call: Callable[[Observer], object]) -> None:
-        """Call *call* with each observer."""
-        for observer in self.observers:
+    def tell(self, op: object, call: Callable[[Observer], object], more: tuple[Observer, ...] = ()) -> None:
+        """Call *call* with each of these observers, and of *more*: once."""
+        for observer in checked_observers((*self.observers, *more)):
             try:
                 call(observer)
             except (Exception, CancelledError) as exc:

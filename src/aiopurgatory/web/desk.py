@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any, Final, final
 
+from ..arguments import require_name
 from ..clock import running_loop
-from ..core.kit import checked_keys, core_of
+from ..core.kit import Observer, checked_keys, checked_observers, core_of
 from ..errors import PurgatoryClosedError
 from ..handover import Handover
 from ..purgatory import Purgatory
@@ -64,7 +65,9 @@ class Desk:
     """Parks clients in *purgatory*, refuses them, and counts both.
 
     Args:
-        polling: the object that the purgatory's observers get in opened() and closed(); None: those are not called.
+        polling: the object that observers get in opened() and closed(); None: those are not called.
+        name: labels the statistics; None: the purgatory's.
+        observers: are told, as are those of the purgatory.
         stop_signals: whether stop signals close it.
         adds_keys: a client's keys are watched in addition to its resource; default: in place of it.
     """
@@ -75,14 +78,20 @@ class Desk:
         policy: Policy,
         *,
         polling: object = None,
+        name: str | None = None,
+        observers: Iterable[Observer] = (),
         stop_signals: bool = True,
         adds_keys: bool = False,
     ) -> None:
+        if name is not None:
+            require_name("name", name)
         if not isinstance(stop_signals, bool):
             raise TypeError(f"stop_signals must be a bool, got {stop_signals!r}")
         self.purgatory: Final = purgatory
         self.policy: Final = policy
+        self.name: Final = purgatory.name if name is None else name
         self._polling = polling
+        self._observers = checked_observers(observers)
         self._stop_signals = stop_signals
         self._adds_keys = adds_keys
         self.places = Places(policy.max_per_group)
@@ -119,7 +128,7 @@ class Desk:
             on_stop_signal(self.close)
         self.loop = loop  # now that it is true: a signal handler may raise in between
         if self.purgatory.is_open and self._polling is not None:
-            core_of(self.purgatory).observers.tell_opened(self._polling)
+            core_of(self.purgatory).observers.tell_opened(self._polling, self._observers)
 
     def close(self) -> None:
         """Close the purgatory, which answers every client."""
@@ -134,7 +143,7 @@ class Desk:
         if self.loop is not None:
             self.loop = None
             if self._polling is not None:
-                core_of(self.purgatory).observers.tell_closed(self._polling)
+                core_of(self.purgatory).observers.tell_closed(self._polling, self._observers)
 
     # places
 

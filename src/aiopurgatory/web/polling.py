@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, SupportsIndex
 
 from ..arguments import require_hashable, require_text
-from ..core.kit import checked_limit, core_of
+from ..core.kit import Observer, checked_limit, core_of
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .answering import Answering
@@ -25,7 +25,7 @@ class LongPollStatistics:
     """A snapshot of a LongPolling. Counts are since it was created.
 
     Args:
-        name: the purgatory's name.
+        name: the name of the LongPolling.
         clients: parked polls and open streams of named clients.
         groups: groups with parked polls or open streams.
         streams: open event streams.
@@ -70,19 +70,21 @@ class LongPolling(Starting, Answering[K]):
     purgatory that was closed in its loop.
 
     Args:
-        purgatory: where polls wait. Use it for nothing else. Its observers are told when this opens and closes, too.
+        purgatory: where polls wait. Use it for nothing else.
         source: the polled state: a Source, in memory or awaited.
         policy: waits and limits; None (default): ``Policy()``.
         media_type: Content-Type of the bodies.
         max_body_bytes: bytes of bodies to cache for other polls that want the same; default 4 MiB. Those that
             were awaited serve only the polls and streams that the same notification wakes.
         max_reads: how many awaited calls of the source may run at a time; default 10.
+        name: labels the statistics and metrics, 1 to 255 bytes of UTF-8; None (default): the purgatory's.
+        observers: are told when this opens and closes, as are the purgatory's observers; default: none.
         stop_signals: whether SIGINT and SIGTERM call close(); default True. False leaves their handlers alone.
 
     Raises:
         TypeError: an argument has the wrong type; *source* is a class, lacks a method, or has one method that is an
             ``async def`` and one that is not.
-        ValueError: *max_body_bytes* is not >= 0, or *max_reads* not >= 1.
+        ValueError: *max_body_bytes* is not >= 0, *max_reads* not >= 1, or *name* empty or too long.
     """
 
     def __init__(
@@ -94,6 +96,8 @@ class LongPolling(Starting, Answering[K]):
         media_type: str = "application/json",
         max_body_bytes: int = 4 << 20,
         max_reads: int = 10,
+        name: str | None = None,
+        observers: Iterable[Observer] = (),
         stop_signals: bool = True,
     ) -> None:
         _require_purgatory(purgatory, source)
@@ -102,7 +106,9 @@ class LongPolling(Starting, Answering[K]):
             raise TypeError(f"policy must be a Policy or None, got {policy!r}")
         require_text("media_type", media_type)
         policy = Policy() if policy is None else policy
-        self._desk: Final = Desk(purgatory, policy, polling=self, stop_signals=stop_signals)
+        self._desk: Final = Desk(
+            purgatory, policy, polling=self, name=name, observers=observers, stop_signals=stop_signals
+        )
         super().__init__(States(self._desk, reader, media_type.encode("latin-1")))
         self._kept: Final = reader.kept
 
@@ -118,8 +124,8 @@ class LongPolling(Starting, Answering[K]):
 
     @property
     def name(self) -> str:
-        """The purgatory's name, shown in statistics and metrics."""
-        return self.purgatory.name
+        """The name shown in statistics and metrics."""
+        return self._desk.name
 
     def __repr__(self) -> str:
         return f"<LongPolling in {self.purgatory!r}>"

@@ -83,12 +83,12 @@ class States(Content[K]):
 class StateReading(Generic[K]):
     """The reads of one poll of a source that is awaited. Args: is_late: the poll may not wait."""
 
-    __slots__ = ("_asked", "_is_late", "_known", "_resource", "_rest_status", "_states", "rest", "version")
+    __slots__ = ("_asked", "_known", "_resource", "_rest_status", "_states", "rest", "version")
 
     def __init__(self, states: States[K], request: PollRequest[K], is_late: bool) -> None:
         self._states, self._resource = states, request.resource
         self._known = request.known("")
-        self._asked, self._is_late = Asked(is_late), is_late
+        self._asked = Asked(is_late)
         #: The status of an answer that has the body without news; 0: it has none.
         self._rest_status = _nothing_new(request) if request.respond is not None else 0
         #: That answer, once the poll's time is up.
@@ -99,7 +99,6 @@ class StateReading(Generic[K]):
     def tell(self, poll: LongPoll[K]) -> bool:
         """The condition of *poll*: only a read can tell."""
         if is_due(poll):
-            self._is_late = True
             self._asked.hurry()
         return StandingWait.try_complete(poll)
 
@@ -119,7 +118,7 @@ class StateReading(Generic[K]):
             del poll  # an exception keeps this frame
         if self._known is ANY:
             self._known = (self.version,)
-        is_last = self._is_late and self._rest_status != 0
+        is_last = self._asked.is_late and self._rest_status != 0
         return await self._read_body(check) if is_last or not _has(self._known, self.version) else None
 
     async def _read_body(self, check: int) -> Answer | None:
