@@ -6,6 +6,7 @@ Most tests run on an asyncio.Future, too. They follow test_futures.py of CPython
 from __future__ import annotations
 
 import asyncio
+import gc
 import weakref
 from contextvars import Context, ContextVar
 from typing import Any
