@@ -6,6 +6,7 @@ Most tests run on an asyncio.Future, too. They follow test_futures.py of CPython
 from __future__ import annotations
 
 import asyncio
+import gc
 import weakref
 from contextvars import Context, ContextVar
 from typing import Any
@@ -91,6 +92,21 @@ async def test_remove_done_callback_returns_how_many(purgatory: Purgatory, kind:
     assert seen == [1]
 
 
+async def test_remove_done_callback_compares_by_equality(purgatory: Purgatory, kind: Kind) -> None:
+    class Listener:
+        called = False
+
+        def heard(self, _: object) -> None:
+            self.called = True
+
+    future, listener = kind.new(purgatory), Listener()
+    future.add_done_callback(listener.heard)
+    assert future.remove_done_callback(listener.heard) == 1  # another method object, and equal
+    kind.complete(future, "result")
+    await turns(1)
+    assert not listener.called
+
+
 async def test_remove_done_callback_after_the_end_is_late(purgatory: Purgatory, kind: Kind) -> None:
     future = kind.new(purgatory)
     seen: list[object] = []
@@ -172,3 +188,24 @@ async def test_done_callback_of_an_op_runs_after_its_hooks(purgatory: Purgatory)
     assert seen == ["on_complete", "on_expiration"]
     await turns(1)
     assert sorted(seen[2:]) == ["added in on_complete", "other", "result"]
+
+
+async def test_removed_done_callback_leaves_nothing_behind(purgatory: Purgatory) -> None:
+    op: Any = purgatory.watch(Op(60.0), ["key"])
+    kept: list[object] = []
+
+    def removed(_: object) -> None:
+        raise AssertionError("it was removed")
+
+    op.add_done_callback(kept.append)
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(1_000):
+        op.add_done_callback(removed)
+        await asyncio.wait([op], timeout=0)
+        assert op.remove_done_callback(removed) == 1
+    op.add_done_callback(kept.append)
+    assert len(gc.get_objects()) - before < 100
+    op.force_complete()
+    await turns(1)
+    assert kept == [op, op]

@@ -6,7 +6,6 @@ Most tests also run on an asyncio.Future, as the reference.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -61,18 +60,6 @@ async def test_wait_for_0_cancels_what_is_pending(purgatory: Purgatory, kind: Ki
         await asyncio.wait_for(future, 0)
     assert future.cancelled()
     assert is_empty(purgatory)
-
-
-async def test_wait_for_0_returns_what_has_ended(purgatory: Purgatory, kind: Kind) -> None:
-    completed, failed, cancelled = (kind.new(purgatory) for _ in range(3))
-    kind.complete(completed, "result")
-    kind.fail(failed, Boom())
-    cancelled.cancel()
-    assert await asyncio.wait_for(completed, 0) == "result"
-    with pytest.raises(Boom):
-        await asyncio.wait_for(failed, 0)
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(cancelled, 0)
 
 
 async def test_wait_for_cancelled_cancels_it(purgatory: Purgatory, kind: Kind) -> None:
@@ -196,30 +183,3 @@ async def test_scope_cancelled_with_the_end_is_as_a_future(purgatory: Purgatory,
     op, future = [await end_and_cancel(purgatory, kind, first, how) for kind in KINDS.values()]
     assert op == future
     assert is_empty(purgatory)
-
-
-# eager tasks
-
-
-if sys.version_info >= (3, 12):
-
-    @pytest.mark.asyncio(loop_factories=["asyncio"])
-    async def test_eager_tasks_gather_and_cancel(purgatory: Purgatory, kind: Kind) -> None:
-        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
-        future, waited = kind.new(purgatory), kind.new(purgatory)
-
-        async def wait() -> str:
-            word: str = await waited
-            return word
-
-        both: Any = asyncio.gather(future, wait(), say("hello"))
-        kind.complete(future, "first")
-        kind.complete(waited, "second")
-        assert await both == ["first", "second", "hello"]
-        left, waited = kind.new(purgatory), kind.new(purgatory)
-        cancelled: Any = asyncio.gather(left, wait())
-        cancelled.cancel()
-        assert (left.cancelled(), waited.cancelled()) == (True, True)
-        assert is_empty(purgatory)
-        with pytest.raises(asyncio.CancelledError):
-            await cancelled

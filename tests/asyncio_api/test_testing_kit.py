@@ -39,18 +39,6 @@ async def test_advance_stops_at_every_instant_in_order(clock: ManualClock) -> No
     assert seen == [("early", 1.0), ("early too", 1.0), ("late", 3.0)]
 
 
-async def test_advance_runs_what_callbacks_arm(clock: ManualClock) -> None:
-    seen: list[float] = []
-
-    def again() -> None:
-        seen.append(clock.time())
-        clock.call_at(clock.time() + 1.0, again)
-
-    clock.call_at(1.0, again)
-    await clock.advance(4.5)
-    assert seen == [1.0, 2.0, 3.0, 4.0]
-
-
 @pytest.mark.parametrize("when", [-5.0, 0.0])
 async def test_call_at_past_runs_on_a_later_turn(clock: ManualClock, when: float) -> None:
     seen: list[float] = []
