@@ -104,33 +104,6 @@ async def test_row_for_each_ending(tmp_path: Path, clock: ManualClock) -> None:
     assert all(abs((row["watched_at"] - before).total_seconds()) < 60 for row in found)
 
 
-async def test_rows_of_awaited_conditions_are_true(tmp_path: Path, clock: ManualClock) -> None:
-    """They end by their last read: it is the second one, and takes 0.5 s."""
-    rows_of_table: list[int] = []
-    gate = asyncio.Event()
-    gate.set()
-
-    async def read() -> list[int]:
-        await gate.wait()
-        return rows_of_table
-
-    async with Journal(tmp_path) as journal, Purgatory("table", clock=clock, observers=[journal]) as purgatory:
-        for found in ([], [7]):
-            waiting = asyncio.create_task(purgatory.wait_for(read, ["key"], timeout=1.5))
-            await clock.advance(1.0)
-            gate.clear()
-            await clock.advance(1.0)
-            rows_of_table.extend(found)
-            gate.set()
-            await asyncio.wait([waiting])
-            assert (waiting.exception() is None) == bool(found)
-    shown = ("outcome", "waited_us", "timeout_us", "lateness_us", "missed_trigger")
-    assert [tuple(row[name] for name in shown) for row in rows(tmp_path)] == [
-        ("expired", 2_000_000, 1_500_000, 0, False),
-        ("completed", 2_000_000, 1_500_000, None, True),
-    ]
-
-
 async def test_key_hash_is_the_same_for_equal_salts(tmp_path: Path) -> None:
     hashes = []
     for number, (key, salt) in enumerate([("a", b""), ("a", b""), ("b", b""), ("a", b"salt")]):
@@ -362,16 +335,6 @@ async def test_snapshots_begin_with_what_counters_grow_from(tmp_path: Path) -> N
     first = {row["purgatory"]: row["completed"] for row in reversed(found)}
     assert first == {"fetch": 1, "other": 0}
     assert (found[0]["tick_ns"], found[0]["wheel_size"], found[0]["purge_interval"]) == (10_000_000, 8, 7)
-
-
-async def test_ended_outside_the_journals_life_is_counted_as_dropped(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "new")
-    async with Purgatory(observers=[journal]) as purgatory:
-        complete(purgatory)
-        async with journal:
-            complete(purgatory)
-        complete(purgatory)
-    assert ([row["sequence"] for row in rows(tmp_path / "new")], journal.statistics().dropped) == ([1], 2)
 
 
 @pytest.mark.parametrize(

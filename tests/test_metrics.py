@@ -23,7 +23,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import aiopurgatory
 from aiopurgatory import DelayedOperation, Purgatory, PurgatoryFullError, Statistics
-from aiopurgatory.bus import BusConnectError
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.metrics.collector import MAX_KINDS
 from aiopurgatory.streams import EventLog, Follow, MemoryLog, StoreDownError
@@ -254,35 +253,7 @@ async def test_kinds_are_bounded(metrics: Metrics, registry: CollectorRegistry) 
     assert len([name for name in found if name.startswith("wait_seconds_count")]) == MAX_KINDS + 1
 
 
-async def test_kind_of_any_name_is_scraped(metrics: Metrics, registry: CollectorRegistry) -> None:
-    names = ["\ud800", "a\udfff\x00", 'a"b\\c\nd\r', "{}", "", "ä🐢"]
-    async with Purgatory("fetch", observers=[metrics]) as purgatory:
-        for name in names:
-            kind = type("Kind", (Fetch,), {"__qualname__": name})
-            purgatory.watch(kind(), ["key"]).force_complete()
-        kinds = re.findall(r'wait_seconds_count{kind="(.*?)",outcome="completed"', generate_latest(registry).decode())
-    assert kinds == ["\\\\ud800", "a\\\\udfff\x00", 'a\\"b\\\\c\\nd\r', "{}", "", "ä🐢"]
-
-
-@pytest.mark.parametrize("name", ["ä🐢", 'a"b\\c\nd\r\x00', "{}", "a" * 255])
-async def test_purgatory_of_any_name_is_scraped(metrics: Metrics, registry: CollectorRegistry, name: str) -> None:
-    async with Purgatory(name, observers=[metrics]) as purgatory:
-        purgatory.watch(Fetch(), ["key"])
-        generate_latest(registry)
-        assert registry.get_sample_value("aiopurgatory_pending_operations", {"purgatory": name}) == 1
-
-
 # one Metrics for each registry
-
-
-async def test_metrics_of_one_registry_count_as_one(registry: CollectorRegistry) -> None:
-    purgatories = [Purgatory("polls", observers=[Metrics(registry)]) for _ in range(2)]
-    async with purgatories[0], purgatories[1]:
-        for number, purgatory in enumerate(purgatories, 1):
-            purgatory.watch(Fetch(), ["key"]).force_complete()
-            found = scraped(registry)
-            assert found["operations_total{outcome=completed,purgatory=polls}"] == number
-            assert found["wait_seconds_count{kind=Fetch,outcome=completed,purgatory=polls}"] == number
 
 
 def test_metrics_of_what_is_no_registry_are_refused() -> None:
@@ -428,14 +399,6 @@ async def test_bus_cancelled_by_others_stays_in_the_scrape(metrics: Metrics, reg
         await asyncio.sleep(0.01)
         assert not bus.statistics().connected
         assert scraped(registry)["bus_since_echo_seconds{bus=aiopurgatory}"] == math.inf
-    assert open_now(registry) == {}
-
-
-async def test_bus_that_cannot_connect_is_gone_from_the_scrape(metrics: Metrics, registry: CollectorRegistry) -> None:
-    server = MemoryServer()
-    server.is_down = True
-    with pytest.raises(BusConnectError):
-        await MemoryBus(server, [], observers=[metrics]).start()
     assert open_now(registry) == {}
 
 

@@ -20,7 +20,6 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 from opentelemetry.trace import StatusCode
 
 from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory
@@ -38,12 +37,12 @@ def test_spans_of_a_tracer_in_place_of_its_provider_name_the_argument() -> None:
 class Traced:
     """A tracer provider, its spans, and a purgatory with spans."""
 
-    def __init__(self, clock: ManualClock | None, sampler: Sampler | None = None, *more: Observer) -> None:
+    def __init__(self, clock: ManualClock | None) -> None:
         self._exporter = InMemorySpanExporter()
-        self.provider = TracerProvider(sampler=sampler)
+        self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.tracer = self.provider.get_tracer("test")
-        self.purgatory = Purgatory("polls", clock=clock, observers=[Spans(self.provider), *more])
+        self.purgatory = Purgatory("polls", clock=clock, observers=[Spans(self.provider)])
 
     @property
     def waits(self) -> list[ReadableSpan]:
@@ -228,23 +227,6 @@ async def test_observer_that_ends_another_keeps_parents_apart(clock: ManualClock
         ops["one"].force_complete()
         await asyncio.wait(tasks)
     assert [parent_of(span) for span in traced.waits] == [handlers.ids["other"], handlers.ids["one"]]
-
-
-async def test_sampler_decides(clock: ManualClock) -> None:
-    seen: list[object] = []
-
-    class Never(ParentBased):
-        def should_sample(self, *args: Any, **named: Any) -> Any:
-            seen.append(args[2] if len(args) > 2 else named.get("name"))
-            return super().should_sample(*args, **named)
-
-    traced = Traced(clock, Never(ALWAYS_OFF))
-    async with traced.purgatory as purgatory:
-        work = purgatory.wait_for(lambda: False, ["key"], timeout=1.0)
-        task = asyncio.create_task(Handlers(traced.tracer).handle("GET /", work))
-        await clock.advance(2.0)
-        await task
-    assert (traced.waits, seen) == ([], ["GET /", "wait polls"])
 
 
 async def test_context_is_freed_with_the_wait(clock: ManualClock) -> None:

@@ -149,17 +149,19 @@ def _note_context(_: object) -> None:
     """Do nothing. Observers get the context in which this was added: the task itself awaits another future."""
 
 
-async def until_ended(op: StandingWait, awaitable: Awaitable[R]) -> R | None:
-    """Await *awaitable*, and cancel that when *op* ends. Returns: its result, or None if *op* ended first."""
-    enter(op)
-    if op.done():
-        op.get_loop().call_soon(interrupt, op)
-    try:
-        return await awaitable
-    except asyncio.CancelledError:
-        if not leave(op):
-            raise
-        return None
-    finally:
-        leave(op)
-        del op  # the exception keeps this frame, too
+@final
+class UntilEnded:
+    """Cancels what its block awaits when *op* ends. The block is left then, without an exception."""
+
+    __slots__ = ("_op",)
+
+    def __init__(self, op: StandingWait) -> None:
+        self._op: Final = op
+
+    def __enter__(self) -> None:
+        enter(self._op)
+        if self._op.done():
+            self._op.get_loop().call_soon(interrupt, self._op)
+
+    def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> bool:
+        return leave(self._op) and isinstance(exc, asyncio.CancelledError)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory
+from aiopurgatory import Observer, Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .parts import Table, begun, turns
@@ -113,18 +113,6 @@ async def test_expire_all_is_no_missed_trigger(purgatory: Purgatory, table: Tabl
     assert outcomes(purgatory) == {"completed": 1}
 
 
-async def test_expire_all_during_the_last_read_changes_nothing(
-    purgatory: Purgatory, table: Table, clock: ManualClock
-) -> None:
-    waiting = await in_last_read(purgatory, table, clock)
-    assert purgatory.expire_all() == 0
-    check_invariants(purgatory)
-    table.gate.set()
-    with pytest.raises(TimeoutError):
-        await waiting
-    assert (outcomes(purgatory), table.reads) == ({"expired": 1}, 2)
-
-
 @pytest.mark.parametrize("more", [1.0, None])
 async def test_reschedule_during_the_last_read_goes_on(
     purgatory: Purgatory, table: Table, clock: ManualClock, more: float | None
@@ -142,45 +130,6 @@ async def test_reschedule_during_the_last_read_goes_on(
         await clock.advance(more)
     assert await waiting == "row"
     assert outcomes(purgatory) == {"completed": 1} | ({} if more is None else {"missed_triggers": 1})
-
-
-@pytest.mark.parametrize("found", [True, False])
-async def test_new_deadline_in_the_last_read_has_its_own(
-    purgatory: Purgatory, table: Table, clock: ManualClock, found: bool
-) -> None:
-    """I10: one read begins at the new deadline or later."""
-    waiting = await in_last_read(purgatory, table, clock)
-    purgatory.reschedule(purgatory.waiting("key")[0], 1.0)
-    if found:
-        table.row = "row"
-    await clock.advance(1.0)
-    await turns(10)
-    assert (waiting.done(), table.reads) == (False, 2)
-    table.gate.set()
-    await turns(10)
-    check_invariants(purgatory)
-    assert (waiting.done(), table.reads) == (True, 3)
-    assert outcomes(purgatory) == ({"completed": 1, "missed_triggers": 1} if found else {"expired": 1})
-    assert (await waiting if found else waiting.exception()) is not None
-
-
-@pytest.mark.parametrize("end", ["close", "cancel", "fail"])
-async def test_end_during_the_last_read_cancels_it(
-    purgatory: Purgatory, table: Table, clock: ManualClock, end: str
-) -> None:
-    waiting = await in_last_read(purgatory, table, clock)
-    check_invariants(purgatory)
-    assert (table.reading, purgatory.num_delayed) == (1, 1)
-    if end == "close":
-        purgatory.close()
-    elif end == "cancel":
-        waiting.cancel()
-    else:
-        purgatory.fail_for_key("key", ConnectionError("not leader"))
-    await turns(10)
-    assert (waiting.done(), table.reading, purgatory.num_delayed) == (True, 0, 0)
-    assert outcomes(purgatory) == ({"cancelled": 1} if end == "cancel" else {"failed": 1})
-    assert waiting.cancelled() or waiting.exception() is not None
 
 
 async def test_last_read_counts_as_wait_and_not_as_lateness(clock: ManualClock, table: Table) -> None:
@@ -218,49 +167,3 @@ async def test_read_without_a_check_does_not_count(purgatory: Purgatory, table: 
     table.row = "row"
     await clock.advance(5.0)
     assert (await waiting, table.reads, reads(purgatory)) == ("row", 2, (0, 0))
-
-
-@pytest.mark.parametrize("found", [0, 1, 10])
-@pytest.mark.parametrize("check", [Purgatory.check_and_complete, Purgatory.notify, Purgatory.notify_threadsafe])
-async def test_check_of_ten_waits_is_one_check_and_ten_reads(
-    purgatory: Purgatory, found: int, check: Callable[[Purgatory, str], object]
-) -> None:
-    tables = [Table() for _ in range(10)]
-    waits = [await begun(purgatory, table.read) for table in tables]
-    for table in tables[:found]:
-        table.row = "row"
-    check(purgatory, "key")
-    await turns(10)
-    await turns(10)
-    assert sum(wait.done() for wait in waits) == found
-    assert (checks(purgatory), reads(purgatory)) == ((1, 0), (10, 10 - found))
-    for wait in waits:
-        wait.cancel()
-
-
-class Acts(DelayedOperation[None]):
-    """Does something at each check."""
-
-    def __init__(self, timeout: float = 60.0) -> None:
-        super().__init__(timeout)
-        self.act: Callable[[], object] = int
-
-    def try_complete(self) -> bool:
-        self.act()
-        return False
-
-
-@pytest.mark.parametrize("checked", [True, False])
-async def test_wait_due_before_a_check_of_all_is_not_missed(
-    purgatory: Purgatory, clock: ManualClock, checked: bool
-) -> None:
-    """The check is called for in the same turn, before the deadline is dealt with."""
-    found: list[int] = []
-    acting = purgatory.watch(Acts(5.0), ["other"])
-    waiting = asyncio.create_task(purgatory.wait_for(lambda: found, ["key"], timeout=5.0))
-    await turns(10)
-    acting.act = purgatory.notify_all if checked else int
-    found.append(1)
-    await clock.advance(5.0)
-    await waiting
-    assert outcomes(purgatory) == {"completed": 1, "expired": 1} | ({} if checked else {"missed_triggers": 1})

@@ -56,18 +56,6 @@ async def test_done_callbacks_run_in_the_order_added(purgatory: Purgatory, kind:
     assert seen == [1, 2, 1, 2, 2]
 
 
-async def test_done_callback_runs_next_to_an_await(purgatory: Purgatory, kind: Kind) -> None:
-    future = kind.new(purgatory)
-    seen: list[object] = []
-    future.add_done_callback(seen.append)
-    tasks = [asyncio.create_task(asyncio.wait_for(future, None)) for _ in range(2)]
-    await turns(1)
-    future.add_done_callback(seen.append)
-    kind.complete(future, "result")
-    assert await asyncio.gather(*tasks) == ["result", "result"]
-    assert seen == [future, future]
-
-
 @pytest.mark.parametrize("when", ["before the end", "after the end"])
 async def test_done_callback_runs_in_the_given_context(purgatory: Purgatory, kind: Kind, when: str) -> None:
     variable: ContextVar[str] = ContextVar("variable", default="")

@@ -124,15 +124,6 @@ async def test_checks_while_the_consumer_is_busy_are_one_more_read(purgatory: Pu
     assert (consumer.got, value.reads) == (["value 1", "value 101"], 2)
 
 
-async def test_check_during_a_read_is_not_missed(purgatory: Purgatory, value: Value) -> None:
-    value.gate.clear()
-    consumer = await following(purgatory, value)
-    value.set(2, purgatory)
-    value.gate.set()
-    await turns(5)
-    assert consumer.got == ["value 1", "value 2"]
-
-
 async def test_idle_yields_none_after_each_time_without_a_value(
     purgatory: Purgatory, value: Value, clock: ManualClock
 ) -> None:
@@ -416,18 +407,6 @@ async def test_timeout_reads_once_more(purgatory: Purgatory, value: Value, clock
     await clock.advance(4.0)
     value.version = 2  # and nobody is told
     await clock.advance(1.0)
-    await consumer.task
-    assert consumer.got == ["value 1", "value 2"]
-
-
-async def test_timeout_during_a_read_lets_it_end(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
-    consumer = Consumer(purgatory, value, timeout=5.0)
-    await clock.advance(4.0)
-    value.gate.clear()
-    value.set(2, purgatory)
-    await clock.advance(2.0)
-    assert (consumer.task.done(), value.reading, purgatory.num_delayed) == (False, 1, 0)
-    value.gate.set()
     await consumer.task
     assert consumer.got == ["value 1", "value 2"]
 

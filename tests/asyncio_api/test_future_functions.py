@@ -6,8 +6,6 @@ Most tests also run on an asyncio.Future, as the reference.
 from __future__ import annotations
 
 import asyncio
-import gc
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -64,29 +62,6 @@ async def test_wait_for_0_cancels_what_is_pending(purgatory: Purgatory, kind: Ki
     assert is_empty(purgatory)
 
 
-async def test_wait_for_0_returns_what_has_ended(purgatory: Purgatory, kind: Kind) -> None:
-    completed, failed, cancelled = (kind.new(purgatory) for _ in range(3))
-    kind.complete(completed, "result")
-    kind.fail(failed, Boom())
-    cancelled.cancel()
-    assert await asyncio.wait_for(completed, 0) == "result"
-    with pytest.raises(Boom):
-        await asyncio.wait_for(failed, 0)
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(cancelled, 0)
-
-
-@pytest.mark.parametrize("timeout", [None, 60.0])
-async def test_wait_for_in_time_needs_no_other_task(purgatory: Purgatory, kind: Kind, timeout: float | None) -> None:
-    future = kind.new(purgatory)
-    before = len(asyncio.all_tasks())
-    task = asyncio.create_task(asyncio.wait_for(future, timeout))
-    await turns(1)
-    assert len(asyncio.all_tasks()) == before + 1
-    kind.complete(future, "result")
-    assert await task == "result"
-
-
 async def test_wait_for_cancelled_cancels_it(purgatory: Purgatory, kind: Kind) -> None:
     future = kind.new(purgatory)
     task = asyncio.create_task(asyncio.wait_for(future, 60.0))
@@ -131,18 +106,6 @@ async def test_gather_return_exceptions_returns_them(purgatory: Purgatory, kind:
     assert (type(cancelled), cancelled.args) == (asyncio.CancelledError, ("gone",))
 
 
-@pytest.mark.parametrize("message", [None, "stop"])
-async def test_gather_cancelled_return_exceptions_raises(purgatory: Purgatory, kind: Kind, message: str | None) -> None:
-    futures = [kind.new(purgatory) for _ in range(2)]
-    both: Any = asyncio.gather(*futures, return_exceptions=True)
-    both.cancel(message)
-    await turns(5)
-    assert both.done()
-    with pytest.raises(asyncio.CancelledError):
-        await both
-    assert is_empty(purgatory)
-
-
 @pytest.mark.parametrize("after_turns", [0, 1])
 async def test_gather_cancelled_cancels_all(purgatory: Purgatory, kind: Kind, after_turns: int) -> None:
     futures = [kind.new(purgatory) for _ in range(3)]
@@ -171,21 +134,6 @@ async def test_shield_cancelled_leaves_it_pending(purgatory: Purgatory, kind: Ki
     kind.complete(future, "result")
     await turns(2)
     assert await future == "result"
-
-
-async def test_shield_left_by_its_task_reports_a_failure(
-    purgatory: Purgatory, kind: Kind, reports: list[BaseException]
-) -> None:
-    future, exc = kind.new(purgatory), Boom()
-    outer = asyncio.shield(future)
-    outer.cancel()
-    await turns(2)
-    kind.fail(future, exc)
-    await turns(3)
-    del future  # before Python 3.14, asyncio reports it only now
-    gc.collect()
-    assert reports == [exc]
-    reports.clear()
 
 
 async def test_as_completed_yields_in_the_order_of_ending(purgatory: Purgatory, kind: Kind) -> None:
@@ -235,30 +183,3 @@ async def test_scope_cancelled_with_the_end_is_as_a_future(purgatory: Purgatory,
     op, future = [await end_and_cancel(purgatory, kind, first, how) for kind in KINDS.values()]
     assert op == future
     assert is_empty(purgatory)
-
-
-# eager tasks
-
-
-if sys.version_info >= (3, 12):
-
-    @pytest.mark.asyncio(loop_factories=["asyncio"])
-    async def test_eager_tasks_gather_and_cancel(purgatory: Purgatory, kind: Kind) -> None:
-        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
-        future, waited = kind.new(purgatory), kind.new(purgatory)
-
-        async def wait() -> str:
-            word: str = await waited
-            return word
-
-        both: Any = asyncio.gather(future, wait(), say("hello"))
-        kind.complete(future, "first")
-        kind.complete(waited, "second")
-        assert await both == ["first", "second", "hello"]
-        left, waited = kind.new(purgatory), kind.new(purgatory)
-        cancelled: Any = asyncio.gather(left, wait())
-        cancelled.cancel()
-        assert (left.cancelled(), waited.cancelled()) == (True, True)
-        assert is_empty(purgatory)
-        with pytest.raises(asyncio.CancelledError):
-            await cancelled

@@ -16,7 +16,7 @@ import pytest
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import check_invariants
 
-from .parts import ENDINGS, Boom, Kind, Op, seen_in
+from .parts import ENDINGS, Kind, Op, seen_in
 
 pytestmark = pytest.mark.usefixtures("reports")
 
@@ -45,15 +45,6 @@ async def test_ensure_future_of_another_loop_is_refused(purgatory: Purgatory, ki
             await asyncio.ensure_future(kind.new(purgatory), loop=other)
     finally:
         other.close()
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-async def test_get_loop_is_the_running_one(purgatory: Purgatory, kind: Kind, ending: str) -> None:
-    future = kind.new(purgatory)
-    assert future.get_loop() is asyncio.get_running_loop()
-    ENDINGS[ending](kind, future)
-    assert future.get_loop() is asyncio.get_running_loop()
-    seen_in(future)
 
 
 async def test_get_loop_ended_by_watch_is_the_running_one(purgatory: Purgatory) -> None:
@@ -137,24 +128,6 @@ async def test_pending_has_no_result_and_no_exception(purgatory: Purgatory, kind
             ask()
 
 
-async def test_completed_has_a_result_and_no_exception(purgatory: Purgatory, kind: Kind) -> None:
-    future = kind.new(purgatory)
-    kind.complete(future, "42")
-    assert (future.done(), future.cancelled(), future.result(), future.exception()) == (True, False, "42", None)
-    assert future.cancel() is False
-    assert future.result() == "42"
-
-
-async def test_failed_raises_its_exception(purgatory: Purgatory, kind: Kind) -> None:
-    future, exc = kind.new(purgatory), Boom()
-    kind.fail(future, exc)
-    assert (future.done(), future.cancelled(), future.exception()) == (True, False, exc)
-    with pytest.raises(Boom) as raised:
-        future.result()
-    assert raised.value is exc
-    assert future.cancel() is False
-
-
 async def test_cancelled_raises_cancelled_error(purgatory: Purgatory, kind: Kind) -> None:
     future = kind.new(purgatory)
     future.cancel("my message")
@@ -162,20 +135,6 @@ async def test_cancelled_raises_cancelled_error(purgatory: Purgatory, kind: Kind
         with pytest.raises(asyncio.CancelledError, match="my message"):
             ask()
     assert future.cancel() is False
-
-
-async def test_await_twice_waits_once(purgatory: Purgatory, kind: Kind) -> None:
-    future = kind.new(purgatory)
-
-    async def twice() -> list[str]:
-        return [await future, await future]
-
-    coroutine = twice()
-    coroutine.send(None)
-    kind.complete(future, "42")
-    with pytest.raises(StopIteration) as stopped:
-        coroutine.send(None)
-    assert stopped.value.value == ["42", "42"]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

@@ -97,14 +97,6 @@ async def test_close_leaves_no_task_and_no_handle(started_turns: int) -> None:
     assert [op.expired for op in ops] == [True, False, False]
 
 
-async def test_aclose_by_many_at_once(clock: ManualClock) -> None:
-    purgatory = Purgatory(clock=clock)
-    await purgatory.start()
-    await asyncio.gather(*(purgatory.aclose() for _ in range(3)))
-    await purgatory.aclose()
-    assert clock_tasks() == []
-
-
 @pytest.mark.parametrize("steps", [0, 3])
 async def test_clock_task_cancelled_counts_as_close(purgatory: Purgatory, steps: int) -> None:
     op = purgatory.watch(Op(1.0), ["key"])
@@ -128,16 +120,6 @@ async def test_clock_task_dying_counts_as_close(reported: list[dict[str, Any]]) 
             await op
         check_invariants(purgatory)
     assert [type(context["exception"]) for context in reported] == [OSError]
-
-
-def test_loop_ending_without_close_answers_everybody() -> None:
-    async def main() -> Op:
-        purgatory = Purgatory()
-        await purgatory.start()
-        return purgatory.watch(Op(60.0), ["key"])
-
-    op = asyncio.run(main())
-    assert isinstance(op.exception(), PurgatoryClosedError)
 
 
 def test_aclose_after_its_loop_is_gone_returns() -> None:

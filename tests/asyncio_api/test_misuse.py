@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import tracemalloc
 import uuid
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -277,19 +275,6 @@ async def test_debug_mode_examines_every_miss(warned: Callable[[], list[str]]) -
         purgatory.check_and_complete(7)  # out of debug mode, an old purgatory examines some
     assert len(warned()) == 1
     asyncio.get_running_loop().set_debug(False)
-
-
-async def test_many_keys_cost_no_memory(purgatory: Purgatory) -> None:
-    purgatory.watch(Op(60.0), ["wanted"])
-    keys = [random.Random(number).getrandbits(64) for number in range(5_000)]
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    for key in keys:
-        purgatory.check_and_complete(key)
-        purgatory.notify(key)
-    grown = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    assert grown < 20_000
 
 
 class Ping(DelayedOperation[None]):

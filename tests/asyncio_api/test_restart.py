@@ -54,23 +54,6 @@ async def live(purgatory: Purgatory) -> list[str]:
 # started again
 
 
-async def test_start_again_in_one_loop_works(clock: ManualClock) -> None:
-    listener = Listener()
-    purgatory = Purgatory("again", clock=clock, observers=[listener])
-    for life in (1, 2, 3):
-        async with purgatory:
-            op = purgatory.watch(Op(1.0), ["key"])
-            await clock.advance(0.999)
-            assert op.outcome is None
-            await clock.advance(0.001)
-            assert op.expired
-            check_invariants(purgatory)
-        check_invariants(purgatory)
-        assert purgatory.statistics().expired == life
-    assert listener.heard == ["opened", "closed"] * 3
-    assert clock_tasks() == []
-
-
 def test_start_again_in_two_loops_works(new_loop: NewLoop) -> None:
     listener = Listener()
     purgatory = Purgatory("again", observers=[listener])
@@ -189,18 +172,6 @@ async def test_op_of_the_first_life_stays_ended(clock: ManualClock) -> None:
         with pytest.raises(RuntimeError, match="once"):
             purgatory.watch(op, ["key"])
         assert purgatory.num_delayed == 0
-
-
-async def test_is_open_and_name_are_public(clock: ManualClock) -> None:
-    purgatory = Purgatory("fetch", clock=clock)
-    assert (purgatory.name, purgatory.is_open) == ("fetch", False)
-    for _ in range(2):
-        async with purgatory:
-            assert purgatory.is_open
-        assert not purgatory.is_open
-    for attribute in ("name", "is_open"):
-        with pytest.raises(AttributeError):
-            setattr(purgatory, attribute, "other")
 
 
 def test_start_again_keeps_no_first_loop_alive() -> None:

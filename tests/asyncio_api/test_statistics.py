@@ -41,21 +41,6 @@ async def test_statistics_count_every_end(purgatory: Purgatory, clock: ManualClo
     assert (purgatory.num_delayed, purgatory.watched_entries) == (4, 8)
 
 
-async def test_statistics_of_the_timer(purgatory: Purgatory, clock: ManualClock) -> None:
-    await clock.advance(0)
-    purgatory.watch(Op(0.005), ["key"])
-    purgatory.watch(Op(0.005), ["key"])
-    assert (purgatory.statistics().levels, purgatory.statistics().buckets) == (1, 1)
-    purgatory.watch(Op(0.050), ["key"])  # reaches into a second wheel: 20 ms, 400 ms
-    assert (purgatory.statistics().levels, purgatory.statistics().buckets) == (2, 2)
-    await clock.advance(0.005)
-    stats = purgatory.statistics()
-    assert (stats.expired, stats.wakeups, stats.cascaded, stats.buckets) == (2, 1, 0, 1)
-    await clock.advance(0.046)
-    stats = purgatory.statistics()
-    assert (stats.expired, stats.wakeups, stats.cascaded, stats.buckets) == (3, 3, 1, 0)
-
-
 async def test_statistics_count_checks_that_did_something(purgatory: Purgatory) -> None:
     op = purgatory.watch(Op(), ["a", "b"])
     purgatory.check_and_complete("nobody")  # which does not count
@@ -97,14 +82,6 @@ async def test_statistics_count_what_nobody_got(clock: ManualClock) -> None:
         await asyncio.wait([awaiting])
         stats = purgatory.statistics()
         assert (stats.refused, stats.undelivered) == (1, 1)
-
-
-async def test_statistics_count_purged_entries(clock: ManualClock) -> None:
-    async with Purgatory(purge_interval=1000, clock=clock) as purgatory:
-        for number in range(10):
-            purgatory.watch(Op(), ["a", "b", number]).force_complete()
-        assert (purgatory.purge(), purgatory.statistics().purged) == (30, 30)
-        assert purgatory.statistics().purges == 1
 
 
 async def test_statistics_longest_turn_takes_in_the_hooks() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory import Purgatory
 from aiopurgatory.core.core import CLOSED
 from aiopurgatory.core.entry_points import core_of
 from aiopurgatory.testing import ManualClock, check_invariants
@@ -39,18 +39,6 @@ async def test_advance_stops_at_every_instant_in_order(clock: ManualClock) -> No
     assert seen == [("early", 1.0), ("early too", 1.0), ("late", 3.0)]
 
 
-async def test_advance_runs_what_callbacks_arm(clock: ManualClock) -> None:
-    seen: list[float] = []
-
-    def again() -> None:
-        seen.append(clock.time())
-        clock.call_at(clock.time() + 1.0, again)
-
-    clock.call_at(1.0, again)
-    await clock.advance(4.5)
-    assert seen == [1.0, 2.0, 3.0, 4.0]
-
-
 @pytest.mark.parametrize("when", [-5.0, 0.0])
 async def test_call_at_past_runs_on_a_later_turn(clock: ManualClock, when: float) -> None:
     seen: list[float] = []
@@ -70,35 +58,6 @@ async def test_call_at_cancelled_never_runs(clock: ManualClock) -> None:
     past.cancel()
     await clock.advance(2.0)
     assert seen == ["second"]
-
-
-async def test_advance_reads_the_instant_of_each_expiry(purgatory: Purgatory, clock: ManualClock) -> None:
-    seen: list[float] = []
-
-    class Looking(DelayedOperation[None]):
-        def try_complete(self) -> bool:
-            return False
-
-        def on_complete(self) -> None:
-            seen.append(clock.time())
-            if len(seen) < 4:  # and operations watched on the way are due on the way
-                purgatory.watch(Looking(1.0), ["key"])
-
-    purgatory.watch(Looking(0.5), ["key"])
-    await clock.advance(10.0)
-    assert seen == [0.5, 1.5, 2.5, 3.5]
-
-
-async def test_advance_returns_when_all_due_has_run(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
-        tasks = [asyncio.create_task(answer(purgatory)) for _ in range(100)]
-        await clock.advance(0)
-        await clock.advance(1.0)
-        assert [task.done() and task.result() for task in tasks] == ["late"] * 100
-
-
-async def answer(purgatory: Purgatory) -> str:
-    return await purgatory.watch(Op(1.0), ["key"])
 
 
 def take_from_the_ring(op: Any) -> None:
@@ -180,25 +139,6 @@ exactly = settings(max_examples=120, deadline=None, suppress_health_check=[Healt
 
 def now_ns(clock: ManualClock) -> int:
     return round(clock.time() * NS)
-
-
-@pytest.mark.parametrize(
-    ("step", "times", "total"), [(0.1, 3, 0.3), (0.001, 1000, 1.0), (1e-9, 100, 1e-7), (0.7, 3, 2.1)]
-)
-async def test_advance_in_decimals_adds_up(step: float, times: int, total: float) -> None:
-    clock = ManualClock()
-    for _ in range(times):
-        await clock.advance(step)
-    assert clock.time() == total
-
-
-@pytest.mark.parametrize("start", [0.1, 0.3, 1_000_000.123456])
-async def test_advance_from_a_start_adds_up(start: float) -> None:
-    clock = ManualClock(start)
-    assert clock.time() == start
-    for _ in range(10):
-        await clock.advance(0.1)
-    assert clock.time() == (round(start * NS) + NS) / NS
 
 
 async def expires_exactly(before: list[int], timeout: int, parts: list[int], tick: int, by_reschedule: bool) -> None:

@@ -7,8 +7,6 @@ from dataclasses import replace
 import pytest
 from buses import model
 from buses.model import Assumptions, Costs, Run
-from tables import fleets
-from tables.results import Results
 
 #: 200 us to publish and wake, 50 us to hear; 20 us of the server for each message, and 5 for each delivery.
 COSTS = Costs(idle=1e-3, event=200e-6, receive=50e-6, server_idle=2e-3, message=20e-6, delivery=5e-6)
@@ -88,16 +86,3 @@ def test_saturation_names_what_is_full_first(assumed: Assumptions, what: str) ->
     assert found == what
     assert model.plan(COSTS, assumed, polls).channels > 1
     assert model.plan(COSTS, assumed, polls * 0.95).channels == 1
-
-
-def test_markdown_says_whether_the_model_holds() -> None:
-    lines = [
-        {"engine": "redis", "cores": CORES, "workers": workers, "events": events, "heartbeat": HEARTBEAT}
-        | {"events_per_second": events, "bytes_per_poll": 600.0}
-        | dict(zip(("worker_share", "server_share"), model.cold(COSTS, workers, events, HEARTBEAT), strict=True))
-        for workers in (1, 2, 4, 8)
-        for events in (0.0, 300.0)
-    ]
-    assert "8 workers, within 20%" in fleets.markdown(Results(lines))
-    lines[-1]["worker_share"] = 1.0
-    assert "8 workers, NOT within 20%" in fleets.markdown(Results(lines))

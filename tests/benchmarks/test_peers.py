@@ -21,7 +21,6 @@ from workload.driver import Driver
 from workload.requests import as_requests
 from workload.traces import SCHEMA, trace_of
 
-import aiopurgatory
 from aiopurgatory.pipeline import model
 from aiopurgatory.pipeline.model import Workload
 
@@ -80,33 +79,6 @@ async def test_driver_ends_each_request_as_the_trace_says(peer: Peer, workload: 
     assert left_behind(peer) == []
 
 
-async def test_complete_twice_counts_once(peer: Peer) -> None:
-    await peer.start()
-    now = monotonic()
-    handle = peer.request(("a", "b"), 1.0, now + 1.0, now + 0.001, b"")
-    await asyncio.sleep(0.01)
-    peer.complete(handle)
-    peer.complete(handle)
-    await asyncio.sleep(0.01)
-    assert (peer.tally.completed, peer.pending()) == (1, 0)
-    await peer.stop()
-    assert left_behind(peer) == []
-
-
-async def test_check_completes_who_waits_under_the_key(peer: Peer) -> None:
-    await peer.start()
-    now = monotonic()
-    for key in ("a", "b", "a"):
-        peer.request((key, "all"), 60.0, now + 60.0, now + 0.2, b"")  # all are parked by then
-    await asyncio.sleep(0.25)
-    peer.check("a")
-    peer.check("nobody waits here")
-    await asyncio.sleep(0.01)
-    assert (peer.tally.completed, peer.pending()) == (2, 1)
-    await peer.stop()
-    assert left_behind(peer) == []
-
-
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "futures"])  # there, an event is an answer
 async def test_check_leaves_who_is_not_ready(name: str) -> None:
     peer = PEERS[name]()
@@ -122,39 +94,6 @@ async def test_check_leaves_who_is_not_ready(name: str) -> None:
             break
         await asyncio.sleep(0.01)
     assert (len(peer.tally.lateness), peer.pending()) == (1, 0)
-    await peer.stop()
-
-
-async def test_stop_leaves_nothing(peer: Peer) -> None:
-    await peer.start()
-    now = monotonic()
-    for number in range(10):
-        peer.request((number, "all"), 60.0, now + 60.0, now + 60.0, b"")
-    await asyncio.sleep(0.01)
-    assert peer.pending() == 10
-    await peer.stop()
-    assert left_behind(peer) == []
-    assert len(asyncio.all_tasks()) == 1
-
-
-def test_old_purgatory_is_compiled_if_the_library_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiopurgatory.COMPILED", not aiopurgatory.COMPILED)
-    with pytest.raises(RuntimeError, match="the old purgatory is not, or the reverse"):
-        Old()
-
-
-async def test_old_purgatory_keeps_the_satisfied_until_a_purge() -> None:
-    peer = Old(purge_interval=4)
-    await peer.start()
-    now = monotonic()
-    handles = [peer.request(("a", number), 60.0, now + 60.0, now + 30.0, b"") for number in range(3)]
-    for handle in handles:
-        peer.complete(handle)
-    assert (peer.pending(), peer.purgatory.listed(), peer.purgatory.purges) == (0, 9, 0)
-    peer.request(("a", "b"), 0.01, now + 0.01, now + 30.0, b"")
-    peer.request(("c", "d"), 60.0, now + 60.0, now + 30.0, b"")
-    await asyncio.sleep(0.03)  # the reaper wakes for the one that is due
-    assert (peer.pending(), peer.purgatory.listed(), peer.purgatory.purges) == (1, 5, 1)
     await peer.stop()
 
 

@@ -130,12 +130,6 @@ async def test_control_neither_lock_timeout_nor_awaited_they_pile_up(
         assert await most(admin, WAITING, 4.0) > 2 * BUSES
 
 
-async def test_publish_without_lock_timeout_one_each_waits(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "_NOTIFY", "SELECT pg_notify($1, $2)")
-    async with buses(server), lock_of_notify_held(server) as admin:
-        assert await most(admin, WAITING, 4.0) == BUSES
-
-
 async def test_idle_session_timeout_is_no_gap(server: Server) -> None:
     async with PostgresBus(server.url() + "&idle_session_timeout=1500", [], heartbeat=0.4, timeout=0.8) as bus:
         await asyncio.sleep(2.5)

@@ -22,19 +22,6 @@ def server() -> MemoryServer:
     return MemoryServer()
 
 
-async def test_gap_checks_everything_and_reconnects(server: MemoryServer) -> None:
-    there = Recorder()
-    async with MemoryBus(server, [Recorder()]) as one, MemoryBus(server, [there]) as other:
-        before = there.everything
-        other.lose()
-        one.publish("key")
-        await one.flush()
-        assert there.keys == []
-        await other.gap()
-        assert there.everything >= before + 1
-        assert other.statistics().connected
-
-
 async def test_publish_server_down_is_kept_and_sent_later(server: MemoryServer) -> None:
     here, there = Recorder(), Recorder()
     async with MemoryBus(server, [here]) as one, MemoryBus(server, [there]) as other:
@@ -52,11 +39,6 @@ async def test_publish_server_down_is_kept_and_sent_later(server: MemoryServer) 
         await until(lambda: other.statistics().connected and one.statistics().connected)
         assert one.statistics().error is None
         assert (one.statistics().outbox, one.statistics().gaps) == (0, 1)
-
-
-async def test_flush_nothing_published_returns_at_once(server: MemoryServer) -> None:
-    async with MemoryBus(server, []) as bus:
-        await asyncio.wait_for(bus.flush(), 0.1)
 
 
 async def test_aclose_sends_what_is_in_the_outbox(server: MemoryServer) -> None:
@@ -186,13 +168,6 @@ async def test_start_three_at_once_share_their_failure() -> None:
     assert "what is wrong: NeverEchoed" in str(raised[2])
     with pytest.raises(BusClosedError):
         bus.publish("key")
-
-
-async def test_start_three_at_once_return_when_up(server: MemoryServer) -> None:
-    bus = MemoryBus(server, [])
-    await asyncio.gather(*(bus.start() for _ in range(3)))
-    assert bus.statistics().connected
-    await bus.aclose()
 
 
 async def test_start_first_one_cancelled_ends_the_others(reported: list[dict[str, Any]]) -> None:

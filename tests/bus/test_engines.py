@@ -7,7 +7,6 @@ import json
 import signal
 import sys
 import time
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -82,39 +81,6 @@ async def test_publish_other_channel_is_not_heard(server: Server) -> None:
         assert there.keys == ["of group 2"]
 
 
-async def reply(server: Server, client: int, job: int) -> None:
-    """As in docs/workers.md: a worker's transaction writes the result, and publishes on the client's channel."""
-    channel, key = f"aiopurgatory.replies.{client}", f'["job",{job}]'
-    if server.kind == "redis":
-        import redis.asyncio
-
-        async with redis.asyncio.Redis.from_url(server.url()) as worker, worker.pipeline(transaction=True) as commands:
-            commands.set(f"result:{job}", "done")
-            commands.publish(channel, key)
-            await commands.execute()
-    else:
-        import asyncpg
-
-        worker = await asyncpg.connect(server.url())
-        async with worker.transaction():
-            await worker.execute("CREATE TABLE IF NOT EXISTS results (job int)")
-            await worker.execute("INSERT INTO results VALUES ($1)", job)
-            await worker.execute("SELECT pg_notify($1, $2)", channel, key)
-        await worker.close()
-
-
-async def test_reply_channels_each_client_hears_only_its_own(server: Server) -> None:
-    async with AsyncExitStack() as stack:
-        heard = [Recorder() for _ in range(4)]
-        for client, recorder in enumerate(heard):
-            name = f"aiopurgatory.replies.{client}"
-            await stack.enter_async_context(bus_on(server.url(), [recorder], name=name))
-        for client in range(4):
-            await reply(server, client, client)
-        await until(lambda: all(recorder.keys for recorder in heard))
-        assert [recorder.keys for recorder in heard] == [[("job", client)] for client in range(4)]
-
-
 async def test_fork_both_processes_have_a_bus(server: Server) -> None:
     """The child has another origin, or it would skip the parent's keys. It leaves the parent's sockets alone."""
     command = [sys.executable, "-m", "bus.forked", server.url()]
@@ -147,14 +113,6 @@ async def test_hear_foreign_publishers_and_hostile_lines(server: Server) -> None
         await until(lambda: bus.statistics().malformed == 4)
         assert there.keys == [("orders", 7)]
         assert bus.statistics().connected
-
-
-async def test_probe_idle_bus_stays_connected(server: Server) -> None:
-    async with bus_on(server.url(), [], heartbeat=0.05, timeout=2.0) as bus:
-        for _ in range(10):
-            await asyncio.sleep(0.05)
-            assert (bus.statistics().since_echo or 0.0) < 1.0
-        assert bus.statistics().gaps == 0
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
@@ -228,12 +186,6 @@ async def test_error_server_stopped_is_not_blamed_on_others(own_server: Server) 
             own_server.signal(signal.SIGCONT)
         await until(lambda: bus.statistics().connected)
     assert not [error for error in errors if "pgbouncer" in error or "proxy" in error]
-
-
-async def test_error_deaf_later_is_not_blamed_on_a_pooler(server: Server) -> None:
-    async with proxied(server, heartbeat=0.2, timeout=2.0) as (proxy, bus):
-        proxy.deafen()
-        await until(lambda: "no longer sends the bus its own messages" in (bus.statistics().error or ""))
 
 
 @pytest.mark.parametrize("fault", ["swallow", "deafen", "mute", "cut"])

@@ -95,23 +95,6 @@ def eventually(condition: Callable[[], object]) -> None:
     asyncio.run(until(condition))
 
 
-@pytest.mark.parametrize(("here", "there"), list(itertools.product(LOOPS, repeat=2)))
-def test_wait_in_another_thread_is_woken(here: NewLoop, there: NewLoop) -> None:
-    one, other = Side(here), Side(there)
-    happened = threading.Event()
-
-    async def wait() -> object:
-        return await other.purgatory.wait_for(happened.is_set, [("orders", 7)], timeout=30.0)
-
-    waiting = asyncio.run_coroutine_threadsafe(wait(), other.loop)
-    eventually(lambda: other.purgatory.num_delayed)
-    happened.set()
-    one.publish(("orders", 7))
-    assert waiting.result(10) is True
-    one.close()
-    other.close()
-
-
 def test_ping_pong_between_threads_loses_no_event(make_side: Callable[[], Side]) -> None:
     """One lost wake-up would stop both for 20 s."""
     rounds, counts = 1000, [0, 0]
@@ -279,21 +262,6 @@ async def test_child_of_a_fork_has_its_own_buses() -> None:
         assert await said_by_child(say) == "(['child'], [], True)"
         bus.publish("parent")
         assert here.keys == ["parent"]
-
-
-async def test_local_bus_has_metrics_and_a_place_on_the_live_page() -> None:
-    prometheus_client = pytest.importorskip("prometheus_client")
-    from aiopurgatory.metrics import Metrics
-    from aiopurgatory.web.inspector import Inspector
-
-    registry = prometheus_client.CollectorRegistry()
-    metrics = Metrics(registry)
-    async with Purgatory() as purgatory, LocalBus([], observers=[metrics]) as bus:
-        bus.publish("key")
-        Inspector([purgatory], buses=[bus])
-        labels = {"bus": "aiopurgatory"}
-        assert registry.get_sample_value("aiopurgatory_bus_published_keys_total", labels) == 1
-        assert registry.get_sample_value("aiopurgatory_bus_connected", labels) == 1
 
 
 async def test_flush_returns_at_once_while_the_bus_is_open() -> None:

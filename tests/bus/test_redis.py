@@ -58,28 +58,6 @@ async def test_control_redis_py_hides_a_gap(server: Server) -> None:
         assert (await listener.get_message(timeout=5.0))["data"] == b"heard"
 
 
-async def test_publish_other_database_reaches_the_other_bus(server: Server) -> None:
-    there = Recorder()
-    async with bus_on(server.url() + "/1", []) as one, bus_on(server.url() + "/2", [there]):
-        one.publish("key")
-        await until(lambda: there.keys == ["key"])
-
-
-async def configure(server: Server, name: str, value: int) -> None:
-    async with redis.Redis.from_url(server.url()) as client:
-        await client.config_set(name, value)
-
-
-async def test_server_timeout_above_heartbeat_is_no_gap(server: Server) -> None:
-    await configure(server, "timeout", 2)
-    try:
-        async with bus_on(server.url(), [], heartbeat=0.5, timeout=1.0) as bus:
-            await asyncio.sleep(3.5)
-            assert bus.statistics().gaps == 0
-    finally:
-        await configure(server, "timeout", 0)
-
-
 async def test_server_full_for_a_while_is_back_at_once(server: Server) -> None:
     async with redis.Redis.from_url(server.url()) as client, proxied(server) as (proxy, bus):
         await client.config_set("maxclients", 1)
@@ -234,12 +212,6 @@ async def test_reconnect_to_the_same_server_checks_nothing_elsewhere(server: Ser
         one.publish("key")
         await until(lambda: there.keys == ["key"])
         assert there.everything == 1
-
-
-async def test_master_demoted_says_what_to_do(server: Server) -> None:
-    async with bus_on(server.url(), [], heartbeat=1.0, timeout=2.0) as bus, demoted(server):
-        await until(lambda: "is a replica" in (bus.statistics().error or ""))
-        assert not bus.statistics().connected
 
 
 async def test_control_role_not_asked_wakes_nobody(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

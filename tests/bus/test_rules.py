@@ -187,12 +187,6 @@ def test_publish_in_flight_is_sent_again(up: Process) -> None:
     assert up.messages(2.0) == ['@me 1 3\n"a"']
 
 
-def test_publish_before_the_first_link_is_sent_on_it(process: Process) -> None:
-    process.publish("a")
-    process.rules.confirmed(0.0)
-    assert process.messages(0.0) == ['@me 1 1\n"a"']
-
-
 def test_outbox_too_many_keys_collapse(process: Process) -> None:
     process.publish(*range(10_000))
     assert len(process.rules.outbox) == 10_000
@@ -399,16 +393,6 @@ def test_echo_of_a_part_of_a_batch_does_not_answer_it(up: Process) -> None:
     assert up.rules.next_at() == 5.0
     up.rules.hear(last, 1.0)
     assert up.rules.next_at() == 11.0
-
-
-def test_gap_is_noticed_within_the_promise(up: Process) -> None:
-    noticed = now = 0.0
-    while not noticed:
-        now += 0.1
-        if up.messages(now):
-            up.rules.acknowledged(0.0)
-        noticed = now if up.rules.echo.is_overdue(now) else 0.0
-    assert noticed <= 10.0 + 4.0 + 0.2
 
 
 # hearing messages

@@ -1,4 +1,4 @@
-"""Purgatories and long polls as targets of a bus."""
+"""Purgatories as targets of a bus."""
 
 from __future__ import annotations
 
@@ -8,67 +8,9 @@ from typing import Any
 import pytest
 
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.bus.targets import Target
-from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
-from aiopurgatory.web import LongPolling
+from aiopurgatory.testing import MemoryBus, MemoryServer
 
 from .waits import Recorder, until
-
-
-class Counter:
-    """A Source."""
-
-    value = 0
-
-    def version(self, resource: str) -> str:
-        return str(self.value)
-
-    def read(self, resource: str, since: str | None, version: str) -> bytes:
-        return version.encode()
-
-
-async def parked(polling: LongPolling[str], resource: str) -> asyncio.Task[int]:
-    async def poll() -> int:
-        headers = {"prefer": "wait=60", "if-none-match": '"0"'}
-        return (await polling.answer(resource, headers)).status
-
-    task = asyncio.create_task(poll())
-    await until(lambda: polling.purgatory.num_delayed > 0)
-    await asyncio.sleep(0.01)
-    return task
-
-
-def test_purgatory_and_long_polling_are_targets() -> None:
-    purgatory = Purgatory()
-    assert isinstance(purgatory, Target)
-    assert isinstance(LongPolling(purgatory, Counter()), Target)
-
-
-async def test_long_polls_are_answered_by_another_process(clock: ManualClock) -> None:
-    server, source = MemoryServer(), Counter()
-    async with Purgatory() as purgatory, MemoryBus(server, []) as one:
-        polling = LongPolling(purgatory, source)
-        async with MemoryBus(server, [polling]) as other:
-            poll = await parked(polling, "a")
-            source.value = 1
-            one.publish("a")
-            assert await asyncio.wait_for(poll, 5.0) == 200
-            source.value = 0
-            poll = await parked(polling, "a")
-            other.lose()
-            source.value = 1
-            one.publish("a")
-            await other.gap()
-            assert await asyncio.wait_for(poll, 5.0) == 200
-
-
-async def test_notify_all_answers_every_poll(purgatory: Purgatory) -> None:
-    source = Counter()
-    polling = LongPolling(purgatory, source)
-    polls = [await parked(polling, "a"), await parked(polling, "b")]
-    source.value = 1
-    polling.notify_all()
-    assert [await poll for poll in polls] == [200, 200]
 
 
 class Wait(DelayedOperation[None]):

@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from private_servers import Postgres, Redis, Server, program
+from private_servers import Postgres, Redis, Server, free_port, program
 
 import aiopurgatory
 
@@ -76,7 +77,17 @@ def until_open(port: int) -> None:
         time.sleep(0.05)
 
 
-def read(client: socket.socket) -> tuple[int, str]:
-    """The status and the rest of the server's answer before it closes the connection."""
-    with client, client.makefile(newline="") as stream:
-        return int(stream.readline().split()[1]), stream.read()
+@contextmanager
+def served(folder: Path, app: str, env: Mapping[str, str], *options: str) -> Iterator[str]:
+    """The address of uvicorn with *app*, in a process of its own, or in several."""
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "--port", str(port), "--log-level", "warning", *options]
+    server = subprocess.Popen([*command, "--app-dir", str(folder), app], env=env, stderr=subprocess.PIPE, text=True)
+    try:
+        until_open(port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        _, err = server.communicate(timeout=20)
+    assert err == ""
+    assert server.returncode in (0, -signal.SIGTERM)  # uvicorn ends by the signal, its supervisor does not

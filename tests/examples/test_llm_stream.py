@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
 import pytest
 from llm_stream import listen
-from private_servers import Redis, free_port, program
+from private_servers import Redis, program
 
-from .helpers import ENV, EXAMPLES, start, until_open
+from .helpers import ENV, EXAMPLES, served, start
+
+THREE = ("--workers", "3")
 
 needs_redis = pytest.mark.skipif(
     program(*Redis.programs) is None, reason="redis-server is not installed: make programs"
@@ -40,24 +39,10 @@ def test_script_resumes_each_answer(store: str, monkeypatch: pytest.MonkeyPatch)
     assert third.endswith("'data: stopped']")
 
 
-@contextmanager
-def served(folder: Path, app: str, env: Mapping[str, str]) -> Iterator[str]:
-    """The address of three workers."""
-    port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "--workers", "3", "--port", str(port), "--log-level", "warning"]
-    workers = subprocess.Popen([*command, "--app-dir", str(folder), app], env=env)
-    try:
-        until_open(port)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        workers.terminate()
-        assert workers.wait(20) == 0
-
-
 @pytest.mark.chaos
 @needs_redis
 def test_answer_is_followed_in_each_of_three_workers() -> None:
-    with Redis() as redis, served(EXAMPLES, "llm_stream:app", ENV | {"REDIS_URL": redis.url()}) as address:
+    with Redis() as redis, served(EXAMPLES, "llm_stream:app", ENV | {"REDIS_URL": redis.url()}, *THREE) as address:
         asyncio.run(listen_often(address, "/answers", 201))
 
 
@@ -68,7 +53,7 @@ def test_service_of_the_page_is_followed_in_each_worker(tmp_path: Path) -> None:
     (service,) = re.findall(r'^```python title="answers.py"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE)
     with Redis() as redis:
         (tmp_path / "answers.py").write_text(service.replace("redis://127.0.0.1", redis.url()))
-        with served(tmp_path, "answers:app", ENV) as address:
+        with served(tmp_path, "answers:app", ENV, *THREE) as address:
             asyncio.run(listen_often(address, "/answers/7", 61))
 
 

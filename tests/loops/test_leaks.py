@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.testing import ManualClock, check_invariants
+from aiopurgatory.testing import ManualClock
 from aiopurgatory.timer import Timer, TimerTask
 
 
@@ -105,34 +105,6 @@ async def test_operation_ended_is_gone_without_gc(
     refs = await live_and_end(how, awaiters, purgatory, clock)
     assert [ref() for ref in refs if ref() is not None] == []
     assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
-
-
-async def test_await_in_a_loop_grows_nothing(purgatory: Purgatory, clock: ManualClock) -> None:
-    async def cycles(count: int) -> None:
-        for n in range(count):
-            how = ("complete", "cancel", "cancel tasks", "complete, then cancel tasks")[n % 4]
-            await live_and_end(how, 1, purgatory, clock)
-
-    await cycles(100)
-    before = len(gc.get_objects())
-    await cycles(2000)
-    assert len(gc.get_objects()) - before < 100
-
-
-async def test_aclose_nothing_is_left_in_the_loop() -> None:
-    """Neither task nor handle: on the loop's own timer they would hold on to the purgatory."""
-    purgatory = Purgatory()
-    await purgatory.start()
-    for _ in range(10):
-        purgatory.watch(Fetch(), ["key"])
-    await asyncio.sleep(0)
-    tasks = len(asyncio.all_tasks())
-    await purgatory.aclose()
-    check_invariants(purgatory)
-    assert len(asyncio.all_tasks()) == tasks - 1
-    left = weakref.ref(purgatory)
-    del purgatory
-    assert left() is None
 
 
 @pytest.mark.parametrize("chain", ["in_a_timer", "in_a_purgatory", "each_holds_the_next", "awaiting_one"])

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Observer, Outcome, Purgatory
-from aiopurgatory.operations import Generation, JoinBarrier, JoinError
+from aiopurgatory.operations import Generation, JoinBarrier
 from aiopurgatory.testing import ManualClock
 
-from .helpers import Join, begun, check_empty, formed, group_in, joins
+from .helpers import Join, begun, check_empty, group_in, joins
 
 # the first generation
 
@@ -26,17 +26,6 @@ async def test_initial_delay_takes_all_that_come(purgatory: Purgatory, clock: Ma
     assert generation == Generation(1, ("ann", "bob"), ())
     assert await tasks[1] is generation is group.generation
     check_empty(group)
-
-
-async def test_initial_delay_is_extended_while_members_come(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    tasks = []
-    for member in "abcdefgh":  # one each 1.5 s, the last at 10.5 s
-        tasks += await joins(group, member)
-        assert not tasks[0].done() or member == "h"
-        await clock.advance(1.5)
-    assert tasks[0].result().members == tuple("abcdefg")  # at 10 s, the rebalance timeout
-    assert not tasks[7].done()
 
 
 class JoinAtEachEnd(Observer):
@@ -101,55 +90,7 @@ async def test_rebalance_timeout_none_waits_for_all(purgatory: Purgatory, clock:
 # the next ones
 
 
-async def test_rebalance_waits_for_every_known_member(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob", "cy")
-    tasks = await joins(group, "bob", "dan", "ann")
-    assert group.is_closed
-    assert [group.is_waiting(member) for member in ("ann", "bob", "cy", "dan")] == [True, True, False, True]
-    tasks += await joins(group, "cy")
-    assert {await task for task in tasks} == {Generation(2, ("ann", "bob", "cy", "dan"), ())}
-    check_empty(group)
-
-
-async def test_rebalance_at_deadline_drops_the_missing(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob", "cy")
-    tasks = await joins(group, "bob")
-    await clock.advance(4.0)
-    tasks += await joins(group, "dan")
-    await clock.advance(5.999)
-    assert not tasks[0].done()  # a rebalance is not put off
-    await clock.advance(0.001)
-    assert tasks[0].result() == Generation(2, ("bob", "dan"), ("ann", "cy"))
-    assert group.members == ("bob", "dan")
-
-
 # leaving
-
-
-async def test_leave_while_waiting_ends_the_join(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    tasks = await joins(group, "cy", "bob")
-    group.leave("cy")
-    with pytest.raises(JoinError, match="'cy' has left 'billing'"):
-        await tasks[0]
-    tasks += await joins(group, "ann")
-    assert (await tasks[1]).members == ("ann", "bob")
-
-
-async def test_leave_of_the_last_empties_the_group(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann")
-    group.leave("ann")
-    check_empty(group)
-    assert group.members == ()
-    (task,) = await joins(group, "bob")  # and the delay is there again
-    await clock.advance(1.999)
-    assert not task.done()
-    await clock.advance(0.001)
-    assert task.result() == Generation(2, ("bob",), ())
 
 
 async def test_barrier_of_thousands_is_linear_and_complete(purgatory: Purgatory) -> None:

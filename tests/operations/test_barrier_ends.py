@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
-from aiopurgatory.operations import Generation, JoinError
+from aiopurgatory.operations import Generation
 from aiopurgatory.testing import ManualClock
 
 from .helpers import begun, check_empty, formed, group_in, joins
@@ -23,20 +23,6 @@ async def test_join_while_the_answers_are_on_their_way_is_the_next(purgatory: Pu
     assert not tasks[0].done()  # too late for that one
     cy2, bob2 = await joins(group, "cy", "bob")
     assert (await tasks[0]) is (await cy2) is (await bob2)
-
-
-async def test_join_anew_replaces_the_earlier_one(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    first, other = await joins(group, "ann", "cy")
-    (second,) = await joins(group, "ann")
-    with pytest.raises(JoinError, match="'ann' has joined 'billing' again"):
-        await first
-    second.cancel()
-    await asyncio.sleep(0)
-    assert "ann" in group.members  # from the last generation
-    tasks = await joins(group, "bob", "ann")
-    assert (await tasks[0]).members == ("ann", "bob", "cy") == other.result().members
 
 
 async def test_passed_but_cancelled_member_leaves(purgatory: Purgatory) -> None:
@@ -156,36 +142,6 @@ async def test_leave_refused_keeps_the_member(clock: ManualClock) -> None:
 
 
 # members that restart under another name, and take their place again
-
-
-async def test_replace_open_keeps_place_and_number(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    before = await formed(group, clock, "ann", "bob", "cy")
-    assert group.replace("ann", "ann 2")
-    assert not group.is_closed
-    assert group.members == ("ann 2", "bob", "cy")
-    assert group.generation == Generation(1, ("ann 2", "bob", "cy"), ())
-    assert before.members == ("ann", "bob", "cy")  # as it was
-    await clock.advance(100.0)
-    assert group.members == ("ann 2", "bob", "cy")
-    check_empty(group)
-
-
-async def test_replace_closed_fails_the_join_and_waits_for_the_successor(
-    purgatory: Purgatory, clock: ManualClock
-) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob", "cy")
-    older, other = await joins(group, "ann", "bob")
-    assert group.replace("ann", "ann 2")
-    with pytest.raises(JoinError, match=r"^'ann' was replaced by 'ann 2' in 'billing'$"):
-        await older
-    assert [group.is_waiting(member) for member in group.members] == [False, True, False]
-    tasks = await joins(group, "cy")
-    assert not other.done()
-    tasks += await joins(group, "ann 2")
-    assert await other == Generation(2, ("ann 2", "bob", "cy"), ())
-    check_empty(group)
 
 
 # the result of a join that nobody has received

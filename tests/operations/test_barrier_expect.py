@@ -114,6 +114,14 @@ async def test_expect_needs_no_open_purgatory(clock: ManualClock) -> None:
     assert group.members == ("ann",)
 
 
+async def test_leave_of_an_announced_member_closes_nothing(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann")
+    group.expect("bob")
+    assert group.leave("bob")
+    assert (group.is_closed, group.members) == (False, ("ann",))
+
+
 # the largest group
 
 

@@ -116,11 +116,6 @@ async def test_fetch_min_bytes_0_never_parks(feed: Feed[str, bytes]) -> None:
     assert await feed.fetch(0, min_bytes=0, timeout=30.0) == b""
 
 
-async def test_fetch_max_bytes_limits_the_answer(feed: Feed[str, bytes], log: Log) -> None:
-    log.data = b"hello"
-    assert await feed.fetch(0, timeout=30.0, max_bytes=2) == b"he"
-
-
 async def test_fetch_min_above_max_waits_for_max(feed: Feed[str, bytes], log: Log) -> None:
     """Kafka clamps it too: more than max_bytes cannot be answered, however long one waits."""
     task = await begun(feed.fetch(0, min_bytes=100, timeout=None, max_bytes=2))
@@ -219,17 +214,6 @@ async def test_fetch_error_of_one_is_told_with_the_rest(purgatory: Purgatory) ->
     assert answers["good"] == b"ab"
     assert isinstance(answers["bad"], SourceError)
     assert purgatory.statistics().completed == 1
-
-
-async def test_fetch_reads_again_when_it_answers(purgatory: Purgatory) -> None:
-    """The answer has all that came after the count."""
-
-    class Growing(Log):
-        def readable(self, offset: int) -> int:
-            self.data += b"x"
-            return super().readable(offset)
-
-    assert len(await Feed(purgatory, "a", Growing()).fetch(0, timeout=30.0)) > 1
 
 
 async def test_fetch_of_items_counts_items(purgatory: Purgatory) -> None:

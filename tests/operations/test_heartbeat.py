@@ -53,18 +53,6 @@ async def test_beats_keep_one_operation_alive(
     assert missed == ["ann"]
 
 
-async def test_members_have_sessions_of_their_own(
-    sessions: Heartbeats[str], missed: list[str], clock: ManualClock
-) -> None:
-    sessions.beat("ann")
-    sessions.beat("bob")
-    await clock.advance(2.0)
-    sessions.beat("ann")
-    await clock.advance(2.0)
-    assert missed == ["bob"]
-    assert ("ann" in sessions, "bob" in sessions) == (True, False)
-
-
 async def test_stop_ends_a_session_silently(sessions: Heartbeats[str], missed: list[str], clock: ManualClock) -> None:
     sessions.beat("ann")
     assert sessions.stop("ann")

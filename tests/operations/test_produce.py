@@ -96,13 +96,6 @@ async def test_produce_single_replica_never_parks(full: Purgatory) -> None:
     assert await produce(full, {"orders": (orders, 1)}, timeout=30.0) == {"orders": None}
 
 
-async def test_produce_every_partition_in_error_never_parks(full: Purgatory) -> None:
-    orders = partition(full)
-    orders.fail(lost := LeadershipError())
-    error = OSError("disk full")
-    assert await produce(full, {"orders": (orders, 1), "x": error}, timeout=30.0) == {"orders": lost, "x": error}
-
-
 async def test_produce_error_at_append_is_told_with_the_rest(purgatory: Purgatory) -> None:
     orders, full = partition(purgatory), OSError("disk full")
     task = await begun(produce(purgatory, {"x": full, "orders": (orders, 1)}, timeout=30.0))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory, PurgatoryClosedError
+from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory
 from aiopurgatory.operations import Thresholds
 from aiopurgatory.testing import ManualClock
 
@@ -76,19 +76,6 @@ async def test_waiters_that_expire_leave_nothing(log: Thresholds, clock: ManualC
     assert stays.done()
 
 
-async def test_start_again_after_close_begins_with_no_waits(clock: ManualClock) -> None:
-    purgatory = Purgatory(clock=clock)
-    log = Thresholds(purgatory, "log")
-    async with purgatory:
-        op = log.reached(5, timeout=None)
-    assert isinstance(op.exception(), PurgatoryClosedError)
-    async with purgatory:
-        assert len(log) == 0
-        again = log.reached(5, timeout=None)
-        assert (len(log), log.advance(5), again.done()) == (1, 1, True)
-        check_waiting(log)
-
-
 # no time to wait
 
 
@@ -118,16 +105,6 @@ async def test_reached_without_time_is_not_late(clock: ManualClock) -> None:
     assert told == [0.0, 0.0]
 
 
-async def test_watch_rescheduled_to_0_expires_on_a_later_turn(log: Thresholds, clock: ManualClock) -> None:
-    op = log.reached(5, timeout=30.0)
-    log.purgatory.reschedule(op, 0.0)
-    log.purgatory.check_and_complete(("offset", "log", 5))
-    assert not op.done()
-    await clock.advance(0.001)
-    assert op.expired
-    op.exception()
-
-
 # other threads
 
 
@@ -153,6 +130,7 @@ async def test_fail_ends_waits_now_and_later(log: Thresholds) -> None:
     log.fail(ValueError("too late"))
     later = log.reached(0, timeout=None)
     found = await asyncio.gather(*waits, later, return_exceptions=True)
+    await asyncio.sleep(0)  # 3.14's gather() does not wait for the callbacks of what has ended
     assert order == [1, 2, 0]  # lowest offset first
     assert found == [error] * 4
     check_waiting(log)

@@ -12,7 +12,7 @@ from aiopurgatory import Purgatory, PurgatoryFullError
 from aiopurgatory.operations import Thresholds
 from aiopurgatory.testing import ManualClock
 
-from .helpers import LeadershipError, check_waiting
+from .helpers import check_waiting
 
 
 async def test_advance_tries_only_waits_it_satisfies(log: Thresholds) -> None:
@@ -46,14 +46,6 @@ async def test_reached_already_does_not_park(log: Thresholds, purgatory: Purgato
     assert await log.reached(7, timeout=None) == 7
     assert await log.reached(-1, timeout=None) == 7
     assert (purgatory.statistics().completed, len(log)) == (2, 0)
-
-
-async def test_reached_returns_the_value_it_found(log: Thresholds) -> None:
-    wait = log.reached(5, timeout=None)
-    log.advance(8)
-    log.advance(11)
-    assert await wait in (8, 11)
-    assert log.reached(5, timeout=None).result() == 11
 
 
 async def test_reached_at_deadline_raises_timeout_error(log: Thresholds, clock: ManualClock) -> None:
@@ -94,15 +86,6 @@ async def test_watch_refused_leaves_nothing(clock: ManualClock) -> None:
         check_waiting(log)
         log.advance(5)
         assert first.done()
-
-
-async def test_two_partitions_of_one_purgatory_are_apart(purgatory: Purgatory) -> None:
-    one, other = Thresholds(purgatory, ("orders", 0)), Thresholds(purgatory, ("orders", 1))
-    ops = [one.reached(5, timeout=None), other.reached(5, timeout=None)]
-    assert one.advance(5) == 1
-    assert [op.done() for op in ops] == [True, False]
-    assert other.fail(LeadershipError()) == 1
-    ops[1].exception()
 
 
 @pytest.mark.parametrize("seed", range(3))

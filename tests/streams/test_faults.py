@@ -185,7 +185,7 @@ CONTROLS = {
         "write(0), listen(2, 0, None), wait(0.3), copy(), write(1), wait(0.3), fail_over(1, 1.0), write(0), wait(1.5)",
     ),
     "S1, generations": Control(
-        lambda patch: patch.setattr(writes, "next_generation", lambda page, state: state._replace(server=page.server)),
+        lambda patch: patch.setattr(writes, "next_generation", lambda page, state: replace(state, server=page.server)),
         "write(0), listen(2, 0, None), copy(), write(1), wait(0.3), fail_over(1, 1.0), write(0), write(0), "
         "write(0), wait(1.5)",
     ),

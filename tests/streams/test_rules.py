@@ -139,7 +139,7 @@ def test_ids_of_lost_events_are_gone_for_ever() -> None:
     topic = many(10)
     ids = [topic.state.id_of(number) for number in range(1, 11)]
     # The replica that is the server now has eight events.
-    topic.page = replace(topic.page, state=topic.state._replace(last=8).text(), server="b")
+    topic.page = replace(topic.page, state=replace(topic.state, last=8).text(), server="b")
     topic.rows = {number: topic.rows[number] for number in range(1, 9)}
     for _ in range(5):
         assert [place(topic.state, each) for each in ids[:8]] == list(range(1, 9))
@@ -183,7 +183,7 @@ def test_place_finds_every_id_that_was_given(steps: list[str]) -> None:
 
 
 def state(**fields: object) -> State:
-    return State("epoch123", "a", producer="p", lease=15.0)._replace(**fields)  # type: ignore[arg-type]
+    return replace(State("epoch123", "a", producer="p", lease=15.0), **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -52,13 +52,3 @@ async def test_start_may_be_called_by_everyone(name: str) -> None:
     await lives.start()  # it may be started again
     assert opened.names.count(name) == 2
     await lives.aclose()
-
-
-async def test_lazy_start_in_foreign_code_works() -> None:
-    async def handler(purgatory: Purgatory) -> int:
-        await purgatory.start()
-        return await purgatory.wait_for(lambda: 7, ["key"], timeout=1.0)
-
-    purgatory = Purgatory()
-    assert await asyncio.gather(*(handler(purgatory) for _ in range(10))) == [7] * 10
-    await purgatory.aclose()

@@ -41,14 +41,6 @@ def test_add_ten_seconds_eight_buckets_places_as_drawn() -> None:
     assert spans(timer)[5:] == [(2, 641, 1280)]
 
 
-def test_advance_ten_seconds_eight_buckets_expires_in_turn() -> None:
-    timer = Timer(tick=10, wheel_size=8)
-    add_all(timer, [35, 36, 38, 12, 18, 69, 62, 65, 53, 54, 100, 700])
-    expected = {20: [12, 18], 40: [35, 36, 38], 60: [53, 54], 70: [69, 62, 65], 100: [100], 700: [700]}
-    for now in range(801):
-        assert expired_at(timer, now) == expected.get(now, [])
-
-
 def test_advance_700_s_cascades_at_640_and_fires_at_700() -> None:
     timer = Timer(tick=10, wheel_size=8)
     add_all(timer, [700])

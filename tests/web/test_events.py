@@ -86,13 +86,6 @@ async def test_body_of_any_lines_comes_as_one_event(make: Making, body: bytes, d
     assert client.events == [Event("message", "1", data)]
 
 
-async def test_body_is_read_once_for_all_streams(streams: Streams, source: Any) -> None:
-    clients = [await streams.start() for _ in range(50)]
-    await streams.publish()
-    assert source.reads == [("n", None, "0"), ("n", "0", "1")]
-    assert {client.events[-1].data for client in clients} == {"n 0 1"}
-
-
 async def test_stream_of_several_keys_has_an_event_for_any(make: Making) -> None:
     streams = make(resource=lambda scope: "sum", keys=lambda scope: ["a", "b"])
     client = await streams.start()
@@ -142,14 +135,6 @@ async def test_event_puts_the_heartbeat_off(streams: Streams, clock: ManualClock
         await streams.publish()
         await clock.advance(15.0)
         assert client.comments == count
-
-
-async def test_check_without_news_does_not_put_the_heartbeat_off(streams: Streams, clock: ManualClock) -> None:
-    client = await streams.start()
-    for _ in range(3):
-        await clock.advance(5.0)
-        streams.polling.notify("n")
-    assert client.comments == 1
 
 
 async def test_version_without_notify_comes_with_the_heartbeat(streams: Streams, clock: ManualClock) -> None:
@@ -211,13 +196,6 @@ async def test_client_that_reads_no_headers_loses_its_place(make: Making, clock:
     check_empty(streams.polling)
     client.task.cancel()
     await asyncio.wait([client.task])
-
-
-async def test_client_that_never_reads_a_heartbeat_loses_its_place(streams: Streams, clock: ManualClock) -> None:
-    client = await streams.start()
-    client.reads.clear()
-    await clock.advance(15.0 + 30.0)
-    await client.ended()
 
 
 async def test_client_that_reads_slowly_keeps_its_place(streams: Streams, clock: ManualClock) -> None:
@@ -366,16 +344,6 @@ async def test_purgatory_closes_on_a_client_that_does_not_read(make: Making) -> 
     assert client.ids == ["0"]
 
 
-async def test_purgatory_closes_with_an_event_on_its_way(streams: Streams, purgatory: Purgatory) -> None:
-    client = await streams.start()
-    streams.source.values["n"] = 1
-    streams.polling.notify("n")
-    purgatory.close()
-    await client.ended()
-    assert client.complete
-    assert client.ids in (["0"], ["0", "1"])
-
-
 @pytest.mark.parametrize("reads", [True, False])
 async def test_server_cancels_and_the_stream_ends(make: Making, reads: bool) -> None:
     streams = make(stall=0.05)
@@ -487,21 +455,6 @@ async def test_resource_that_goes_ends_its_streams(streams: Streams) -> None:
 
 
 # places
-
-
-async def test_full_purgatory_refuses_a_stream_as_it_does_a_poll(clock: ManualClock, source: Any) -> None:
-    async with Purgatory(clock=clock, max_pending=2) as purgatory:
-        streams = Streams(purgatory, source)
-        clients = [await streams.start(), await streams.start()]
-        refused = await streams.start()
-        poll = await streams.polling.answer("n", KNOWN)
-        assert (refused.status, refused.headers["refused"], refused.complete) == (503, "full", True)
-        assert 1 <= int(refused.headers["retry-after"]) <= 3
-        assert (poll.status, poll.headers["refused"]) == (503, "full")
-        await leave(clients[0])
-        clients.append(await streams.start())
-        assert clients[-1].status == 200
-        await leave(*clients)
 
 
 async def test_stream_keeps_its_place_from_event_to_event(clock: ManualClock, source: Any) -> None:

@@ -10,23 +10,13 @@ from aiopurgatory import GoneError
 from aiopurgatory.testing import ManualClock
 
 from .conftest import Making
-from .eventsource import Event, Streams, leave
+from .eventsource import Streams, leave
 from .polls import Database, settle
 
 
 @pytest.fixture
 def source() -> Database:
     return Database()
-
-
-async def test_stream_has_what_is_gone_the_state_and_each_version(streams: Streams) -> None:
-    client = await streams.start(last_event_id="old")
-    await streams.publish()
-    assert client.events == [
-        Event("gone", "", "old is gone"),
-        Event("message", "0", "n None 0"),
-        Event("message", "1", "n 0 1"),
-    ]
 
 
 async def test_event_during_a_read_is_not_missed(streams: Streams, source: Database) -> None:
@@ -37,27 +27,6 @@ async def test_event_during_a_read_is_not_missed(streams: Streams, source: Datab
     source.gate.set()
     await settle()
     assert client.ids[-1] == "2"
-
-
-async def test_event_while_another_is_sent_is_not_missed(streams: Streams) -> None:
-    client = await streams.start()
-    client.reads.clear()
-    await streams.publish()
-    await streams.publish()
-    client.reads.set()
-    await settle()
-    assert client.ids == ["0", "1", "2"]
-
-
-async def test_heartbeat_comes_and_brings_what_nobody_was_told_of(streams: Streams, clock: ManualClock) -> None:
-    client = await streams.start()
-    await clock.advance(15.001)
-    await settle()
-    assert (client.comments, client.ids) == (1, ["0"])
-    streams.source.values["n"] = 1
-    await clock.advance(15.001)
-    await settle()
-    assert client.ids == ["0", "1"]
 
 
 async def test_check_without_news_sends_a_heartbeat(streams: Streams) -> None:

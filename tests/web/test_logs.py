@@ -199,29 +199,6 @@ async def test_stream_of_an_empty_topic_is_open_at_once() -> None:
         await client.leave()
 
 
-async def test_stream_sends_heartbeats_between_events(log: EventLog, run: Run) -> None:
-    await run.append("a")
-    client = Client(EventRoute(log, policy=Policy(heartbeat=0.02)))
-    await until(lambda: client.comments >= 2)
-    await run.append("b")
-    await client.got(2)
-    assert client.data == ["a", "b"]
-    await client.leave()
-
-
-async def test_check_that_wakes_a_stream_has_an_effect(log: EventLog, run: Run) -> None:
-    await run.append("a")
-    client = Client(EventRoute(log))
-    await client.got(1)
-    before = log.purgatory.statistics()
-    await run.append("b")
-    await client.got(2)
-    after = log.purgatory.statistics()
-    assert after.checks == before.checks + 1
-    assert after.checks_without_effect == before.checks_without_effect
-    await client.leave()
-
-
 async def test_stream_that_is_not_read_loses_its_place(log: EventLog, run: Run) -> None:
     client = Client(EventRoute(log, policy=Policy(stall=0.05)))
     client.reads.clear()
@@ -238,15 +215,6 @@ async def test_stream_ends_when_the_log_closes(log: EventLog, run: Run) -> None:
     await client.ended()
     assert (client.complete, len(client.retries)) == (True, 2)
     assert (await ended(EventRoute(log))).status == 503
-
-
-async def test_stream_is_refused_above_the_groups_limit(log: EventLog, run: Run) -> None:
-    route = EventRoute(log, policy=Policy(max_per_group=1), group=lambda scope: "all")
-    await run.append("a")
-    client = Client(route)
-    assert refusal(await ended(route)) == (503, "group")
-    await client.got(1)
-    await client.leave()
 
 
 # polls
@@ -327,7 +295,7 @@ async def test_poll_whose_wait_is_over_is_one_operation_which_expires() -> None:
         route = LongPollRoute(log, policy=Policy(jitter=0, margin=0))
         assert await Client(route, query=f"wait=0.1&after={first}").polled() == []
     assert ends.outcomes == [Outcome.EXPIRED]
-    assert 0.1 <= ends.waits[0] < 0.5
+    assert 0.0 < ends.waits[0] < 0.5  # from when it parked: a part of the time is over by then
 
 
 async def test_poll_of_an_empty_topic_is_an_empty_list_at_its_deadline() -> None:

@@ -93,22 +93,6 @@ async def test_events_have_names_and_the_end_stops_it_for_good(site: Behind, bro
         assert await browser.run("return seen.length") == 3
 
 
-async def test_server_restarted_at_once_is_not_noticed(site: Behind, browser: Browser) -> None:
-    async with site.log.run("1") as run:
-        async with site.served():
-            await show(browser, f"{site.address}plain")
-            await browser.run("open()")
-            await until(lambda: site.purgatory.num_delayed == 1)
-            before = await run.append("a", "token")
-            await browser.until(DATA, "a")
-        await run.append("b", "token")
-        async with site.served():
-            await browser.until(DATA, "a b")
-            assert site.last_ids == ["", before]
-            await run.append("c", "token")
-            await browser.until(DATA, "a b c")
-
-
 async def test_page_goes_on_after_a_502_with_the_last_id(site: Behind, browser: Browser) -> None:
     async with site.log.run("1") as run:
         async with site.served():

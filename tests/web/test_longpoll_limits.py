@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.testing import ManualClock
 
 from .polls import Polls, settle
 
@@ -23,12 +22,6 @@ async def test_newest_poll_of_a_client_ends_its_older_one(polls: Polls, purgator
     polls.publish("other")
     assert (await elsewhere).status == 200
     assert polls.polling.statistics().clients == 0
-
-
-async def test_polls_of_nobody_in_particular_do_not_replace(polls: Polls) -> None:
-    both = [await polls.park(), await polls.park()]
-    polls.publish()
-    assert [(await poll).status for poll in both] == [200, 200]
 
 
 async def test_group_with_too_many_polls_is_refused(purgatory: Purgatory, source: Any) -> None:
@@ -71,17 +64,3 @@ async def test_client_is_forgotten_however_its_poll_ends(polls: Polls, purgatory
     how[ending]()
     await settle()
     assert (poll.done(), polls.polling.statistics().clients) == (True, 0)
-
-
-async def test_full_purgatory_refuses_at_once(clock: ManualClock, source: Any) -> None:
-    async with Purgatory(clock=clock, max_pending=2) as purgatory:
-        polls = Polls(purgatory, source)
-        parked = [await polls.park(), await polls.park(client="ann")]
-        for client in (None, "bob"):
-            refused = await polls.now(client=client)
-            assert refused.status == 503
-            assert 1 <= int(refused.headers["retry-after"]) <= 3
-        parked.append(await polls.park(client="ann"))  # her older one makes room
-        polls.publish()
-        assert [(await poll).status for poll in parked] == [200, 409, 200]
-        assert polls.polling.statistics().clients == 0

@@ -437,16 +437,3 @@ async def test_poll_cancelled_while_it_is_answered_adds_nothing(route: LongPollR
     with pytest.raises(asyncio.CancelledError):
         await task
     assert [message["status"] for message in exchange.sent] == [200]
-
-
-async def test_source_that_raises_is_heard_by_the_server(route: LongPollRoute) -> None:
-    with pytest.raises(LookupError, match="no such counter"):
-        await Exchange(route, path="/broken").run()
-
-
-async def test_closed_purgatory_is_told_by_a_header_alone(route: LongPollRoute, polls: Polls) -> None:
-    exchange, poll = await parked(route)
-    polls.purgatory.close()
-    await poll
-    assert (exchange.status, exchange.headers[b"refused"], exchange.sent[1]["body"]) == (503, b"closed", b"")
-    assert exchange.headers[b"content-length"] == b"0"

@@ -9,7 +9,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
 import pytest
 
 from .helpers import Leave, Served, check_leaving, check_news_for_the_left, each, read
@@ -72,18 +71,6 @@ def test_poll_without_news_ends_in_time(served: Served) -> None:
     assert (answer.status, answer.body) == (304, b"")
     assert (answer.headers["etag"], "preference-applied" in answer.headers) == ('"0"', False)
     served.wait_for(pending=0, keys=0)
-
-
-@each(SERVERS)
-def test_poll_by_httpx_follows_the_etag(served: Served) -> None:
-    host, port = served.address
-    with httpx.Client(base_url=f"http://{host}:{port}", headers={"Prefer": "wait=0"}) as client:
-        first = client.get("/polls/followed")
-        again = client.get("/polls/followed", headers={"If-None-Match": first.headers["etag"]})
-        assert (first.status_code, again.status_code) == (200, 304)
-        client.post("/polls/followed", content=b"x")
-        news = client.get("/polls/followed", headers={"If-None-Match": again.headers["etag"]})
-        assert news.json() == ["followed", "0", "1"]
 
 
 @each(SERVERS)

@@ -127,12 +127,6 @@ async def test_exception_of_a_client_is_a_failure(purgatory: Purgatory, failure:
     assert (await ask(purgatory, AsyncGiven(failure))).headers["refused"] == "source"
 
 
-async def test_stream_of_no_resource_is_answered_404(purgatory: Purgatory, given: type[Given]) -> None:
-    client = Client(EventRoute(LongPolling(purgatory, given(NotFoundError("no n")))))
-    await client.ended()
-    assert (client.status, purgatory.num_delayed) == (404, 0)
-
-
 async def test_stream_of_a_resource_that_vanishes_ends(purgatory: Purgatory, given: type[Given]) -> None:
     polling = LongPolling(purgatory, source := given("1"))
     client = Client(EventRoute(polling))

@@ -142,20 +142,16 @@ class Observers:
 
     def tell_opened(self, what: object, more: tuple[Observer, ...] = ()) -> None:
         """Tell these observers, and *more*, that *what* has opened. It is built on the purgatory."""
-        self._and(more).tell(None, lambda observer: observer.opened(what))
+        self.tell(None, lambda observer: observer.opened(what), more)
 
     def tell_closed(self, what: object, more: tuple[Observer, ...] = ()) -> None:
         """Tell these observers, and *more*, that *what* has closed."""
-        self._and(more).tell(None, lambda observer: observer.closed(what))
+        self.tell(None, lambda observer: observer.closed(what), more)
 
-    def tell(self, op: object, call: Callable[[Observer], object]) -> None:
-        """Call *call* with each observer."""
-        for observer in self.observers:
+    def tell(self, op: object, call: Callable[[Observer], object], more: tuple[Observer, ...] = ()) -> None:
+        """Call *call* with each of these observers, and of *more*: once."""
+        for observer in checked_observers((*self.observers, *more)):
             try:
                 call(observer)
             except (Exception, CancelledError) as exc:
                 self._loop.report(op, exc, "observer raised")
-
-    def _and(self, more: tuple[Observer, ...]) -> Observers:
-        """These observers, and *more*: each once."""
-        return Observers(self._loop, checked_observers((*self.observers, *more)))

@@ -213,7 +213,8 @@ class StandingWait(AwaitableOperation):
             now = self._core.loop.time()
             if self._idle_at == inf:
                 self._idle_at = now + self._idle
-            set_step(self, min(self._idle_at, now + pause, self._ends_at), now)
+            until = min(self._idle_at, now + pause)  # of three, min() is a call
+            set_step(self, min(until, self._ends_at), now)
         loop = self._core.loop
         self._woken = woken = type(loop.done)(loop=loop.running)  # half the time of loop.create_future()
         return woken

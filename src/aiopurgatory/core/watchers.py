@@ -5,14 +5,13 @@ from __future__ import annotations
 from asyncio.exceptions import CancelledError
 from collections.abc import Hashable
 from itertools import islice
-from sys import maxsize
 from typing import Any, Final, cast
 
 from ..arguments import require_hashable, require_items, unhashable
 from .operation import PENDING, Operation
 
-#: No limit.
-ALL: Final = maxsize
+#: No limit. (Larger integers are objects in compiled code, and each comparison converts them.)
+ALL: Final = 1 << 60
 
 
 class Watchers:

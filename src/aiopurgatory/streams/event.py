@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,8 +12,6 @@ from ..errors import PurgatoryError
 MAX_DATA: Final = 1 << 20
 #: Names that an EventSource, or a log, gives a meaning of its own.
 RESERVED: Final = frozenset({"end", "error", "gone", "open", "replaced"})
-#: Line ends; ``str.splitlines()`` knows more of them.
-_LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
 class EndedError(PurgatoryError):
@@ -54,7 +51,7 @@ class Event:
         """Return it as a server-sent event. It is rendered once for all listeners (S10)."""
         if self._sse is None:
             name = "" if self.name is None else f"event: {self.name}\n"
-            lines = "\ndata: ".join(_LINE_END.split(self.data))
+            lines = self.data.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\ndata: ")
             sse = f"{name}id: {self.id}\ndata: {lines}\n\n".encode(errors="replace")
             object.__setattr__(self, "_sse", sse)
             return sse

@@ -54,7 +54,7 @@ class MemoryStore:
         self._notify = None
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
-        kept = self._topics.get(topic, _Topic())
+        kept = self._topics.get(topic) or _Topic()
         found: list[Row] = []
         if kept.rows and after < kept.rows[-1][0]:
             start = max(0, after + 1 - kept.rows[0][0])
@@ -67,7 +67,7 @@ class MemoryStore:
 
     async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
         now = self._clock()
-        kept = self._topics.get(topic, _Topic())
+        kept = self._topics.get(topic) or _Topic()
         if kept.version == commit.expected and commit.server == self._server:
             if not kept.version:
                 self._drop_old(now - keep)

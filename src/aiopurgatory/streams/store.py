@@ -18,7 +18,7 @@ Row = tuple[int, str]
 NEWEST: Final = 1 << 52
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Page:
     """A topic as a store has it at one moment.
 
@@ -39,7 +39,7 @@ class Page:
     rows: list[Row]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Commit:
     """A change of a topic.
 
@@ -63,7 +63,7 @@ class Commit:
     is_plain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Change:
     """A wake-up may tell this of a commit: a worker that knows the topic at version *expected* need not read it.
 
@@ -161,24 +161,24 @@ class WatchedStore(Store):
 
     async def _watched(self, what: str, answer: Awaitable[Page]) -> Page:
         try:
-            page = await _asked(answer)
-        except StoreDownError as exc:
-            self._errors.pop(what, None)  # so that it comes last
-            self._errors[what] = str(exc)
-            raise
+            page = await answer
+        except (Exception, asyncio.CancelledError) as exc:
+            error = _error_of(exc)
+            if isinstance(error, StoreDownError):
+                self._errors.pop(what, None)  # so that it comes last
+                self._errors[what] = str(error)
+            if error is exc:
+                raise
+            raise error from exc
         self._errors.pop(what, None)
         return page
 
 
-async def _asked(answer: Awaitable[Page]) -> Page:
-    """Return the *answer* of a store. Raises: StoreDownError; StoreError: any other error of it."""
-    try:
-        return await answer
-    except PurgatoryError:
-        raise
-    except asyncio.CancelledError as exc:
-        if cancellations():
-            raise
-        raise StoreDownError("the store has cancelled its answer") from exc  # as a closed pool of connections may do
-    except Exception as exc:
-        raise StoreError(f"the store has failed: {type(exc).__name__}: {exc}") from exc
+def _error_of(exc: Exception | asyncio.CancelledError) -> BaseException:
+    """Return the error to raise in place of *exc*, which comes from a store; or *exc* itself."""
+    if isinstance(exc, PurgatoryError):
+        return exc
+    if not isinstance(exc, asyncio.CancelledError):
+        return StoreError(f"the store has failed: {type(exc).__name__}: {exc}")
+    # As a closed pool of connections may do.
+    return exc if cancellations() else StoreDownError("the store has cancelled its answer")

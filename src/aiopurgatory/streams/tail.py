@@ -98,10 +98,6 @@ class Tail:
             self.call()
         return until
 
-    def part(self) -> None:
-        """A listener has left."""
-        self.listeners -= 1
-
     def stop(self) -> None:
         """Read no more."""
         self._is_stopped = True  # a client library may lose the cancellation

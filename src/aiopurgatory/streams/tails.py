@@ -73,7 +73,7 @@ class Tails:
 
     def leave(self, tail: Tail) -> None:
         """A listener of *tail* has left."""
-        tail.part()
+        tail.listeners -= 1
         if tail.listeners == 0:
             tail.stop()
             if self._tails.get(tail.topic) is tail:

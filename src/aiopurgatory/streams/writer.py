@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final, final
 
 from ..clock import running_loop
@@ -124,10 +125,12 @@ class Writer:
     def _note(self, page: Page, write: Write | None) -> None:
         """Args: write: the change that was tried."""
         self._page, self._at, self._down = page, asyncio.get_running_loop().time(), None
-        is_made = write is not None and write.commit is not None and write.commit.version == page.version
-        state = write.state if is_made and write is not None else state_of(page)
+        if write is not None and write.commit is not None and write.commit.version == page.version:  # it was made
+            self._state = self._highest = write.state
+            return
+        state = state_of(page)
         if has_lost(state, self._highest):
-            state = state._replace(server=LOST)
+            state = replace(state, server=LOST)
         else:
             self._highest = state
         self._state = state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import urandom
 from typing import Final, NamedTuple
 
@@ -35,7 +35,7 @@ class Stamp(NamedTuple):
     serial: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Write:
     """A change to make, and the id that the caller gets.
 
@@ -53,7 +53,7 @@ class Write:
 Decide = Callable[[Page, State | None], Write]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Appending:
     """Appends an event.
 
@@ -86,19 +86,18 @@ class Appending:
 
     def _former(self, state: State) -> int | None:
         """Return the number of this event if it was appended before (S3)."""
-        return next((number for *stamp, number in state.writers if tuple(stamp) == self.stamp), None)
+        for writer, serial, number in state.writers:
+            if (writer, serial) == self.stamp:
+                return number
+        return None
 
     def _appended(self, state: State, now: float) -> State:
         number, writers = state.last + 1, state.writers
         if self.stamp is not None:
             others = [each for each in writers if each.writer != self.stamp.writer]
             writers = (*others[-MAX_WRITERS + 1 :], Stamped(*self.stamp, number))
-        return state._replace(
-            last=number,
-            blocks=kept(state.blocks, Block(number, len(self.data.encode()), now), self.keep),
-            end=self.data if self.is_end else None,
-            writers=writers,
-        )
+        blocks = kept(state.blocks, Block(number, len(self.data.encode()), now), self.keep)
+        return state.after(number, blocks, self.data if self.is_end else None, writers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ class Beginning:
         elif not (self.resume and state.producer):
             remedy = "resume=True takes it over" if state.producer else "many write to it"
             raise TopicExistsError(f"it exists: {remedy}, or begin another topic")
-        changed = next_generation(page, state)._replace(producer=self.producer, lease=self.lease, writers=())
+        changed = replace(next_generation(page, state), producer=self.producer, lease=self.lease, writers=())
         return Write(commit(page, changed, []), changed.id_of(changed.last), changed)
 
 
@@ -161,7 +160,7 @@ def next_generation(page: Page, state: State) -> State:
     if page.server == state.server:
         return state
     generations = (*state.generations, IdGeneration(_random(4), state.last))[-MAX_GENERATIONS:]
-    return state._replace(server=page.server, generations=generations)
+    return replace(state, server=page.server, generations=generations)
 
 
 def kept(blocks: tuple[Block, ...], event: Block, keep: Keep) -> tuple[Block, ...]:

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING
 
 from ..purgatory import Purgatory
-from .asgi import Message, Receive
-from .connected import DisconnectedError, EndedBlock, as_answered
+from .asgi import Ended, Message, Receive
+from .connected import Connected, DisconnectedError
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -129,26 +128,16 @@ def while_connected(request: web.Request) -> AbstractAsyncContextManager[None]:
     server = getattr(request.protocol, "_manager", None)  # None: the client has left
     if server is not None and not server.handler_cancellation:
         raise RuntimeError("while_connected() needs handler_cancellation=True, passed to run_app() or AppRunner()")
-    return _Connected(_future_of_client("while_connected()"))
+    left = _future_of_client("while_connected()")
 
+    def listen(ended: Ended) -> Callable[[], object]:
+        def end(_: object) -> None:
+            ended(None)
 
-@final
-class _Connected(EndedBlock):
-    __slots__ = ("_left",)
+        left.add_done_callback(end)
+        return lambda: left.remove_done_callback(end)
 
-    def __init__(self, left: asyncio.Future[None]) -> None:
-        super().__init__()
-        self._left: Final = left
-
-    async def __aenter__(self) -> None:
-        self.enter()
-        self._left.add_done_callback(self._end)
-
-    def stop(self) -> None:
-        self._left.remove_done_callback(self._end)
-
-    def _end(self, _: object) -> None:
-        self.end(partial(as_answered, DisconnectedError))
+    return Connected(listen)
 
 
 def _future_of_client(caller: str) -> asyncio.Future[None]:

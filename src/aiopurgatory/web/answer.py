@@ -84,19 +84,17 @@ class SourceBusyError(ReadFailedError):
     """No read could begin in time: ``max_reads`` calls are under way."""
 
 
-#: Exceptions that become answers.
-REFUSALS: Final = (
-    RequestError,
-    ReplacedError,
-    GoneError,
-    NotFoundError,
-    UnreadBodyError,
-    ReadFailedError,
-    PurgatoryFullError,
-    PurgatoryClosedError,
-)
-#: The status of refusals other than 503.
+#: The statuses of refusals.
 _STATUS: Final = {RequestError: 400, NotFoundError: 404, ReplacedError: 409, GoneError: 410, UnreadBodyError: 413}
+#: The reasons of refusals with status 503. A subclass comes before its base.
+_REASON: Final = {
+    GroupLimitError: "group",
+    PurgatoryFullError: "full",
+    ReadFailedError: "source",
+    PurgatoryClosedError: "closed",
+}
+#: Exceptions that become answers.
+REFUSALS: Final = (*_STATUS, *_REASON)
 
 
 class Refusals:
@@ -111,26 +109,18 @@ class Refusals:
 
     def answer(self, exc: Exception) -> Answer:
         """Return the answer for *exc*, one of REFUSALS."""
-        match exc:
-            case GroupLimitError():
-                return self._unavailable("group", str(exc))
-            case PurgatoryFullError():
-                return self._unavailable("full", str(exc))
-            case ReadFailedError():
-                return self._unavailable("source", str(exc))
-            case PurgatoryClosedError():
-                # It goes to all polls at once, and a body would take another write for each.
-                return self._unavailable("closed", "")
+        for kind, reason in _REASON.items():
+            if isinstance(exc, kind):
+                return self._unavailable(reason, exc)
         status = next(status for kind, status in _STATUS.items() if isinstance(exc, kind))
         headers = [NO_STORE, PLAIN_TEXT]
         if isinstance(exc, GoneError) and exc.after is not None:
             headers.append(etag(exc.after))
         return Answer(status, str(exc).encode(errors="replace"), headers)
 
-    def _unavailable(self, reason: str, why: str) -> Answer:
+    def _unavailable(self, reason: str, exc: Exception) -> Answer:
         self.by_reason[reason] += 1
-        seconds = randint(*self._retry_after)
-        headers = [NO_STORE, (b"retry-after", b"%d" % seconds), (b"refused", reason.encode())]
-        if why:
-            headers.append(PLAIN_TEXT)
-        return Answer(503, why.encode(), headers)
+        headers = [NO_STORE, (b"retry-after", b"%d" % randint(*self._retry_after)), (b"refused", reason.encode())]
+        if reason == "closed":  # it goes to all polls at once, and a body would take another write for each
+            return Answer(503, b"", headers)
+        return Answer(503, str(exc).encode(), [*headers, PLAIN_TEXT])

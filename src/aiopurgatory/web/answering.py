@@ -75,18 +75,15 @@ class EventAnswer:
         try:
             last = await stream.go_on(read())
         except BaseException:
-            self._end()
+            await self.aclose()
             raise
         if found:
             return found
-        self._end()
+        await self.aclose()
         return last or b""
 
     async def aclose(self) -> None:
         """End the iteration, and release the place. A second call does nothing."""
-        self._end()
-
-    def _end(self) -> None:
         self._chunk, self._is_over = b"", True
         self._stream.close()
 

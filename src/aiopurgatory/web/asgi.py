@@ -16,6 +16,8 @@ Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]  # of a Message, which some frameworks describe in more detail
 Send = Callable[[Message], Awaitable[None]]
+#: Called with None when a client has disconnected; else with the reason why that would not be noticed.
+Ended = Callable[[Exception | None], object]
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -45,7 +47,7 @@ def is_disconnect(exc: OSError | RuntimeError) -> bool:
     return isinstance(exc, OSError) or str(exc).endswith("the handler is closed")
 
 
-def listen(receive: Receive, ended: Callable[[Exception | None], object]) -> asyncio.Task[None]:
+def listen(receive: Receive, ended: Ended) -> asyncio.Task[None]:
     """Call *receive* repeatedly, until the client disconnects, and drop what it returns. Cancel the task to stop.
 
     Args: ended: called with None when the client has disconnected, or if *receive* raises. Else with the reason why a
@@ -55,7 +57,7 @@ def listen(receive: Receive, ended: Callable[[Exception | None], object]) -> asy
     return asyncio.Task(_listen(receive, ended), loop=asyncio.get_running_loop())
 
 
-async def _listen(receive: Receive, ended: Callable[[Exception | None], object]) -> None:
+async def _listen(receive: Receive, ended: Ended) -> None:
     parts = after = 0
     while parts < MAX_PARTS and after < _MAX_AFTER:
         try:

@@ -11,10 +11,11 @@ from ..arguments import require_name
 from ..clock import running_loop
 from ..core.kit import Observer, checked_keys, checked_observers, core_of
 from ..errors import PurgatoryClosedError
+from ..handover import Handover
 from ..purgatory import Purgatory
 from .answer import Answer, GroupLimitError, Refusals, ReplacedError
 from .policy import Policy
-from .poll import ClientOperation, Newcomers
+from .poll import ClientOperation, LongPoll, Newcomers, Parked
 from .prefer import PollRequest
 from .signals import on_stop_signal
 
@@ -100,7 +101,9 @@ class Desk:
         #: Answers by status.
         self.answered: Final = Counter[int]()
         self._newcomers = Newcomers()
-        #: The loop that the newcomers and the places belong to.
+        #: Keys to notify after a linger, from other threads.
+        self.handover = Handover(core_of(purgatory).turn_budget)
+        #: The loop that the newcomers, the places and the keys belong to.
         self._home: asyncio.AbstractEventLoop | None = None
         #: The loop in which enter() was called, and close() not since.
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -120,6 +123,7 @@ class Desk:
             self._home = loop
             self.places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
             self._newcomers = Newcomers()
+            self.handover = Handover(core_of(self.purgatory).turn_budget)
         if self._stop_signals:
             on_stop_signal(self.close)
         self.loop = loop  # now that it is true: a signal handler may raise in between
@@ -143,11 +147,12 @@ class Desk:
 
     # places
 
-    def park(self, poll: ClientOperation[Any], request: PollRequest[Any]) -> None:
-        """Park *poll*, and listen soon for its client's disconnect.
+    def park(self, poll: LongPoll[Any], request: PollRequest[Any], parked: Parked) -> None:
+        """Add *poll* to *parked*, park it, and listen soon for its client's disconnect.
 
         Raises: PurgatoryFullError, PurgatoryClosedError.
         """
+        parked.append(poll)
         self.place(poll, request)
         if request.receive is not None and not poll.done():
             self._newcomers.add(poll, request.receive)

@@ -17,9 +17,9 @@ from .answer import NO_STORE, VARY, Answer, ReadFailedError, etag
 from .desk import Desk
 from .outages import Outages
 from .policy import Policy
-from .poll import LongPoll
+from .poll import LongPoll, Parked
 from .prefer import PollRequest, entity_tags
-from .responder import Content, Parked
+from .responder import Content
 from .stream import EventFeed, EventStream, gone
 
 _JSON: Final = (b"content-type", b"application/json")
@@ -58,7 +58,7 @@ class LogEvents(Content[Any]):
                 if parked:  # it has to wait again: the server was down
                     self.desk.leave(parked.pop())
                 poll = LongPoll(core_of(self.desk.purgatory), request, left, condition=waiting.try_to_end)
-                self.park(poll, request, parked)
+                self.desk.park(poll, request, parked)
                 del poll  # an exception keeps this frame
                 await parked[0]
                 is_over = parked[0].expired  # by its deadline, or by expire_all()

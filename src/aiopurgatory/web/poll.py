@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from math import inf
-from typing import Any, Generic, final
+from typing import Any, Generic, TypeAlias, final
 
 from ..core.kit import Core, StandingWait
 from ..operation import DelayedOperation
@@ -89,6 +89,10 @@ class LongPoll(ClientOperation[K]):
         if version is not None:
             return version(self.resource) != self._known and self.force_complete()
         return condition is not None and condition(self)
+
+
+#: The operations with which a poll has waited.
+Parked: TypeAlias = list[LongPoll[Any]]
 
 
 class Newcomers:

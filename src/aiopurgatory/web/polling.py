@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, SupportsIndex
 
@@ -209,13 +208,13 @@ class LongPolling(Starting, Answering[K]):
         Raises: TypeError: *key* is not hashable.
         """
         require_hashable("key", key)
-        if not self.purgatory.is_open:
+        purgatory = self.purgatory
+        if not purgatory.is_open:
             return
-        if not self.policy.linger:
-            self.purgatory.notify_threadsafe(key)
-            return
-        with suppress(RuntimeError):  # the loop was closed, and the purgatory was not told
-            core_of(self.purgatory).loop.running.call_soon_threadsafe(self.notify, key)
+        if self.policy.linger:
+            self._desk.handover.put(key, core_of(purgatory).loop.running, self.notify)
+        else:
+            purgatory.notify_threadsafe(key)
 
 
 def _require_purgatory(purgatory: object, source: object) -> None:

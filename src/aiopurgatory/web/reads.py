@@ -113,11 +113,11 @@ class Line:
 class Asked:
     """The call that a poll awaits. Once its time is up, it waits MAX_QUEUE seconds at most for a call to begin."""
 
-    __slots__ = ("_call", "_is_late", "_poll", "_since", "_timer")
+    __slots__ = ("_call", "_poll", "_since", "_timer", "is_late")
 
     def __init__(self, is_late: bool) -> None:
         """Args: is_late: it has no time from the start."""
-        self._is_late = is_late
+        self.is_late = is_late
         self._call: Call | None = None
         self._poll: asyncio.Future[Any] | None = None
         self._since = 0.0
@@ -126,12 +126,12 @@ class Asked:
     def begin(self, call: Call, poll: asyncio.Future[Any]) -> None:
         self._call, self._poll = call, poll
         self._since = asyncio.get_running_loop().time()
-        if self._is_late:
+        if self.is_late:
             self.hurry()
 
     def hurry(self) -> None:
         """The poll's time is up."""
-        self._is_late = True
+        self.is_late = True
         if self._poll is not None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(self._since + MAX_QUEUE, self._give_up)
 

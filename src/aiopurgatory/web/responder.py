@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from math import ceil
-from typing import Any, Final, Generic, TypeAlias
+from typing import Any, Final, Generic
 
 from ..clock import cancellations, running_loop
 from .answer import NO_BODY, REFUSALS, Answer
 from .desk import Desk
 from .policy import Policy
-from .poll import LongPoll
+from .poll import Parked
 from .prefer import K, PollRequest, Respond, wait_in_query, wait_preference
 from .signals import SERVER_STOPS
 from .stream import EventStream
-
-#: The operations with which a poll has waited.
-Parked: TypeAlias = list[LongPoll[Any]]
 
 
 class Content(ABC, Generic[K]):
@@ -32,11 +29,6 @@ class Content(ABC, Generic[K]):
 
         Raises: one of REFUSALS.
         """
-
-    def park(self, poll: LongPoll[K], request: PollRequest[K], parked: Parked) -> None:
-        """Park *poll*. Raises: PurgatoryFullError, PurgatoryClosedError."""
-        parked.append(poll)
-        self.desk.park(poll, request)
 
     async def new_stream(self, request: PollRequest[K]) -> EventStream[K]:
         """Return a stream for *request*, not parked yet. The purgatory has no clock until it is started."""

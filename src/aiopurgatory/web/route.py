@@ -97,7 +97,9 @@ class Endpoint(ABC):
                 if name not in fields:
                     found = function(request)
                     fields[name] = await found if isinstance(found, CoroutineType) else found
-            _require_version(fields.get("since"))
+            since = fields.get("since")
+            if since is not None and not isinstance(since, str):
+                raise TypeError(f"since must return a str or None, got {since!r}")
             return PollRequest(receive=receive, **fields)
         except ValueError as exc:  # of int(), or of json.loads()
             return desk.refuse(RequestError(f"the request cannot be read: {exc}"))
@@ -271,11 +273,6 @@ def _wait_in_query(scope: Scope) -> str | None:
 def _after_in_query(scope: Scope) -> str | None:
     """Return the ``after`` of the query: the id of the last event that a page had before it was loaded again."""
     return _in_query(scope, b"after", MAX_FIELD) or None
-
-
-def _require_version(since: object) -> None:
-    if since is not None and not isinstance(since, str):
-        raise TypeError(f"since must return a str or None, got {since!r}")
 
 
 def joined(lines: list[bytes]) -> str | None:

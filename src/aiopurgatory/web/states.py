@@ -9,10 +9,10 @@ from ..errors import GoneError, NotFoundError
 from ..waits import read_until
 from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag, tag_of
 from .desk import Desk
-from .poll import LongPoll
+from .poll import LongPoll, Parked
 from .prefer import ANY, K, PollRequest
 from .reads import Asked, Reader
-from .responder import Content, Parked
+from .responder import Content
 from .stream import EventFeed, EventStream, event, gone
 
 
@@ -37,7 +37,7 @@ class States(Content[K]):
             if wait > 0:
                 timeout = self.desk.policy.timeout(wait)
                 poll = LongPoll(core_of(self.desk.purgatory), request, timeout, reader.peek, version)
-                self.park(poll, request, parked)
+                self.desk.park(poll, request, parked)
                 del poll, request  # an exception keeps this frame, and a parked poll no more of it than it needs
                 await parked[0]
         return self._news(resource, known, nothing_new, is_full)
@@ -47,13 +47,13 @@ class States(Content[K]):
 
         Args: is_full: that has the body, too.
         """
-        version = self.reader.version_now(resource)
+        version, body = self.reader.version_now(resource), b""
         if is_full or not _has(known, version):
             version, body = self.reader.body_now(resource, _since(known), version)
-            if not _has(known, version):
-                return self.found(version, body)
-            if is_full:
-                return self.found(version, body, nothing_new)
+        if not _has(known, version):
+            return self.found(version, body)
+        if is_full:
+            return self.found(version, body, nothing_new)
         return Answer(nothing_new, b"", _headers(version), version)
 
     def found(self, version: str, body: bytes, status: int = 200) -> Answer:
@@ -65,7 +65,7 @@ class States(Content[K]):
         if wait > 0 or self.desk.purgatory.is_open:
             timeout = self.desk.policy.timeout(wait) if wait > 0 else None
             poll = LongPoll(core_of(self.desk.purgatory), request, timeout, condition=reading.tell)
-            self.park(poll, request, parked)
+            self.desk.park(poll, request, parked)
             if wait <= 0:
                 poll.read_once()
             del poll  # an exception keeps this frame
@@ -83,12 +83,12 @@ class States(Content[K]):
 class StateReading(Generic[K]):
     """The reads of one poll of a source that is awaited. Args: is_late: the poll may not wait."""
 
-    __slots__ = ("_asked", "_is_late", "_known", "_resource", "_rest_status", "_states", "rest", "version")
+    __slots__ = ("_asked", "_known", "_resource", "_rest_status", "_states", "rest", "version")
 
     def __init__(self, states: States[K], request: PollRequest[K], is_late: bool) -> None:
         self._states, self._resource = states, request.resource
         self._known = request.known("")
-        self._asked, self._is_late = Asked(is_late), is_late
+        self._asked = Asked(is_late)
         #: The status of an answer that has the body without news; 0: it has none.
         self._rest_status = _nothing_new(request) if request.respond is not None else 0
         #: That answer, once the poll's time is up.
@@ -99,7 +99,6 @@ class StateReading(Generic[K]):
     def tell(self, poll: LongPoll[K]) -> bool:
         """The condition of *poll*: only a read can tell."""
         if is_due(poll):
-            self._is_late = True
             self._asked.hurry()
         return StandingWait.try_complete(poll)
 
@@ -119,7 +118,7 @@ class StateReading(Generic[K]):
             del poll  # an exception keeps this frame
         if self._known is ANY:
             self._known = (self.version,)
-        is_last = self._is_late and self._rest_status != 0
+        is_last = self._asked.is_late and self._rest_status != 0
         return await self._read_body(check) if is_last or not _has(self._known, self.version) else None
 
     async def _read_body(self, check: int) -> Answer | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from functools import lru_cache, partial
@@ -15,7 +14,7 @@ from typing import Final, final
 from ..arguments import require_seconds
 from ..core.kit import core_of
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
-from ..waits import until_ended
+from ..waits import UntilEnded
 from .answer import NO_STORE, REFUSALS, Answer, ReadFailedError, ReplacedError, UnreadBodyError
 from .asgi import is_disconnect
 from .desk import Desk
@@ -34,8 +33,6 @@ _HEADERS: Final = [
     (b"cache-control", b"no-store, no-transform"),  # a front end that compresses would collect events, too
     (b"x-accel-buffering", b"no"),  # nginx would collect events until its buffer is full
 ]
-#: Line ends; ``bytes.splitlines()`` would drop the last one.
-_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 
 
 class EventFeed(ABC):
@@ -134,7 +131,9 @@ class EventStream(ClientOperation[K]):
         desk.place(self, request)
         if request.receive is not None:
             self.listen(request.receive)
-        first = await until_ended(self, self.read())
+        first: bytes | None = None
+        with UntilEnded(self):
+            first = await self.read()
         if first is None:  # it has ended
             if self.cancelled():
                 return self.stopped()
@@ -160,7 +159,8 @@ class EventStream(ClientOperation[K]):
     async def go_on(self, awaitable: Awaitable[object]) -> bytes | None:
         """Await *awaitable* until this ends. Returns: the last bytes to send; None: none, since nobody reads."""
         try:
-            await until_ended(self, awaitable)
+            with UntilEnded(self):
+                await awaitable
             return self.last_words()
         except (GoneError, NotFoundError) as exc:
             return gone(exc)
@@ -214,13 +214,13 @@ class EventStream(ClientOperation[K]):
 
         Called when the last events have been sent.
         """
-        feed = self.feed
-        if self.is_old() or feed.is_over:
+        feed, left = self.feed, self._end - self._time()
+        if left <= _ROUNDING or feed.is_over:
             self.force_complete()
         elif feed.has_news(self.is_called):
             self.begin_step()
             await asyncio.sleep(0)  # let the loop run, even if another thread changes the version all the time
-        elif (woken := self.wait(min(self._heartbeat, self._end - self._time()))) is not None:
+        elif (woken := self.wait(min(self._heartbeat, left))) is not None:
             await woken
             if self.is_old():
                 self.force_complete()
@@ -256,7 +256,8 @@ def gone(exc: Exception) -> bytes:
 
 
 def _data(text: bytes) -> bytes:
-    return b"data: %b\n\n" % b"\ndata: ".join(_LINE_END.split(text))
+    lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
+    return b"data: %b\n\n" % lines
 
 
 def _bytes(exc: Exception) -> bytes:

@@ -153,7 +153,7 @@ async def test_redis_without_a_disk_killed_all_are_told() -> None:
         hanging = await audience.over(40)
         assert hanging == 0, [(client.topic, len(client.got), client.answers) for client in audience.clients]
         assert all(client.answers[404] for client in audience.clients)
-        assert all(fleet.acked(topic)[-1] == "EndedError" for topic in TOPICS)
+        await until(lambda: all(fleet.acked(topic)[-1] == "EndedError" for topic in TOPICS), 30.0)
 
 
 @each_kind

@@ -9,11 +9,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
+import httpx
 import pytest
 
 from ..helpers import Served
 from ..test_headers import PIECES
-from . import http2
 from .attackers import attacked, request
 from .conftest import Figure
 
@@ -63,6 +63,16 @@ def ask(served: Served, path: str, *fields: str) -> int:
     with socket.create_connection(served.address, timeout=20) as client:
         client.sendall(request(path, "Connection: close", *fields))
         return int(client.recv(65_536).split()[1])
+
+
+def ask_over_http2(served: Served, path: str, headers: list[tuple[str, str]]) -> int:
+    """Repeated headers take a byte each on the wire."""
+    url = "http://{}:{}{}".format(*served.address, path)
+    with (
+        httpx.Client(http1=False, http2=True, timeout=20.0) as client,
+        client.stream("GET", url, headers=headers) as answer,
+    ):
+        return answer.status_code
 
 
 def path_of(name: str) -> str:
@@ -133,10 +143,8 @@ def test_headers_compressed_by_http2_cost_little_of_the_loop(figure: Figure) -> 
     with attacked("granian-asyncio") as served:
         for name in NAMES:
             path = path_of(name)
-            headers = [(name.lower().encode(), b'"a",' * 900)] * 3_000
-            status, wire = http2.ask(served.address, path, headers)
-            assert status in (200, 304)
-            size = 3_000 * 3_600
-            send = lambda full, path=path, headers=headers: http2.ask(served.address, path, headers if full else [])[0]  # noqa: E731
-            costs[f"{name}, {wire:,} bytes on the wire, 10.8 MB for the app"] = ms_per_mb(served, send, size)
+            headers = [(name, '"a",' * 900)] * 3_000
+            assert ask_over_http2(served, path, headers) in (200, 304)
+            send = lambda full, path=path, headers=headers: ask_over_http2(served, path, headers if full else [])  # noqa: E731
+            costs[f"{name}, 10.8 MB for the app"] = ms_per_mb(served, send, 3_000 * 3_600)
     check(costs, figure)

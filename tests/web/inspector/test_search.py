@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from starlette.types import Receive, Scope, Send
 
 from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector, app, snapshot, view
@@ -14,7 +13,7 @@ from aiopurgatory.web.inspector.names import Names
 
 from ..eventsource import Client, through
 from ..polls import until
-from .helpers import Wait, get, serve, shown
+from .helpers import Wait, get, shown
 
 
 class Searches:
@@ -108,23 +107,6 @@ async def test_search_that_fails_gives_its_place_back(searches: Searches, monkey
         monkeypatch.setattr(app, "find", searches.find)
         searches.gate.set()
         assert (await get(port, "/search?key=x")).status == 200
-
-
-async def test_handler_comes_to_its_end_when_the_client_leaves(searches: Searches) -> None:
-    ended: list[str] = []
-
-    async def outer(scope: Scope, receive: Receive, send: Send) -> None:
-        await inspector(scope, receive, send)
-        ended.append(scope["path"])
-
-    async with Purgatory() as purgatory:
-        inspector = Inspector([purgatory])
-        async with serve(outer) as port:
-            search = start(port, "a")
-            await until(lambda: searches.running == ["a"])
-            search.cancel()
-            await until(lambda: ended == ["/purgatory/search"])
-            assert searches.running == []
 
 
 def ask(inspector: Inspector, path: str = "search", receive: Any = None) -> Client:

@@ -53,21 +53,6 @@ async def test_purgatory_may_be_started_later_than_the_page(monkeypatch: pytest.
         assert (await state_with(port))["state"] == "closed"
 
 
-async def test_purgatory_that_is_started_again_is_followed() -> None:
-    async with shown() as (purgatory, port):
-        known = await state(port)
-        for lives in (1, 2):
-            op = purgatory.watch(Wait(None), ["key"])
-            known = await state(port, known["cursor"])
-            assert (known["state"], known["statistics"]["pending"]) == ("open", 1)
-            purgatory.close()
-            known = await state(port, known["cursor"])
-            assert (known["state"], known["statistics"]["failed"], op.done()) == ("closed", lives, True)
-            await purgatory.start()
-            known = await state(port, known["cursor"])
-            assert (known["state"], known["statistics"]["pending"]) == ("open", 0)
-
-
 def test_purgatory_that_is_started_in_the_next_loop_is_followed() -> None:
     async def ask(after: str = "") -> Any:
         async with serve(inspector) as port:
@@ -140,33 +125,6 @@ async def test_ten_pages_cost_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
         assert taken == 2
 
 
-async def test_slow_snapshot_is_not_taken_again_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    under_way = most = 0
-
-    async def slow(purgatory: Purgatory, names: Names) -> snapshot.Row:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        try:
-            await asyncio.sleep(0.1)
-            return await snapshot.take_keys(purgatory, names)
-        finally:
-            under_way -= 1
-
-    async with shown() as (purgatory, port):
-        await state(port)
-        monkeypatch.setattr(view, "REFRESH", 0.3)
-        monkeypatch.setattr(view, "take_keys", slow)
-        await asyncio.sleep(0.3)
-        purgatory.watch(Wait(None), ["key"])
-        pages = []
-        for _ in range(8):
-            pages.append(asyncio.create_task(state(port)))
-            await asyncio.sleep(0.01)
-        await asyncio.gather(*pages)
-        assert most == 1
-
-
 async def test_no_snapshot_is_taken_when_no_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = 0
 
@@ -192,25 +150,6 @@ async def test_no_snapshot_is_taken_when_no_page_is_open(monkeypatch: pytest.Mon
             again = await state(port)
             assert again["statistics"]["pending"] == 1
             assert again["history"][0] == known["history"][0]
-
-
-async def test_failed_snapshot_harms_no_later_one(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    broken = True
-
-    async def fails_once(purgatory: Purgatory, names: Names) -> snapshot.Row:
-        if broken:
-            raise LookupError("broken")
-        return await snapshot.take_keys(purgatory, names)
-
-    monkeypatch.setattr(view, "take_keys", fails_once)
-    async with shown() as (_, port):
-        assert (await get(port, "/state")).status == 503
-        broken = False
-        assert (await state(port))["state"] == "open"
-    said = [record.getMessage() for record in caplog.records]
-    assert len([line for line in said if line.startswith("the source Views cannot be read")]) == 1, said
 
 
 async def test_history_tells_what_is_new_and_when_nothing_was() -> None:

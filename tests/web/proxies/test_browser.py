@@ -141,14 +141,6 @@ def test_client_that_is_refused_waits_for_as_long_as_it_is_told(elsewhere: Brows
     elsewhere.served.wait_for(pending=1, turned_away=refused)
 
 
-@pytest.mark.parametrize("how", ["controller.abort()", "location.reload()"])
-def test_poll_that_is_aborted_or_reloaded_ends_at_once(browser: Browser, topic: str, how: str) -> None:
-    with ends(browser.served, cancelled=1):
-        browser.start(f"{browser.app}/polls/{topic}")
-        browser.served.wait_for(pending=1)
-        browser.run(how)
-
-
 def test_poll_ends_at_once_when_its_tab_is_closed(browser: Browser, topic: str) -> None:
     with ends(browser.served, cancelled=1), another_tab(browser):
         browser.start(f"{browser.app}/polls/{topic}")

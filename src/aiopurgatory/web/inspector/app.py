@@ -141,7 +141,9 @@ class Inspector:
             headers = Headers(scope=scope)
             named = headers.getlist("host")
             if not self._hosts.allow(named):
-                app = _refusal(named)
+                host = repr(", ".join(named))[:MAX_NAME]
+                text = f"The host {host} is not allowed here. To allow it, add it to the Inspector's allowed_hosts"
+                app = PlainTextResponse(text, 400)
             elif is_cross_origin(headers):
                 app = PlainTextResponse("Pages of other origins may not read this page", 403)
             elif len(scope["query_string"]) > MAX_QUERY:
@@ -203,12 +205,6 @@ class _Line:
         self.loop = loop
         self.first = asyncio.Lock()
         self.length = 0
-
-
-def _refusal(named: list[str]) -> Response:
-    host = repr(", ".join(named))[:MAX_NAME]
-    text = f"The host {host} is not allowed here. To allow it, add it to the Inspector's allowed_hosts"
-    return PlainTextResponse(text, 400)
 
 
 @cache

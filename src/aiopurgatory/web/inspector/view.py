@@ -91,9 +91,7 @@ class View:
 
     def since(self, version: str | None) -> Row:
         """The last snapshot, the time, and the history since *version*: all of it if *version* is unknown."""
-        run, _, number = (version or "").partition("-")
-        is_known = run == self.run and number.isascii() and number.isdecimal() and len(number) < 16
-        seen = int(number) if is_known else -1
+        seen = next((number for number, _ in self.history if version == f"{self.run}-{number}"), -1)
         return self.snapshot | {
             "cursor": self.version,
             "now": time.monotonic(),
