@@ -22,7 +22,7 @@ FIRST: Final = 1_000
 EVERY: Final = 4096
 #: The same while nothing waits: then there is little to examine.
 EVERY_IDLE: Final = 256
-#: The most warnings of a purgatory. The first text of a key is part of its shape, and may be anything.
+#: The most warnings of a purgatory. The first text of a key is part of their kind, and may be anything.
 MAX_WARNINGS: Final = 20
 #: Longer keys, and tuples of more items, are not examined: that would take too long.
 MAX_LENGTH: Final = 200
@@ -52,10 +52,6 @@ class Misuse(Finder):
         "_twins",
         "_warn",
         "_warned",
-        "_warned_of_checks",
-        "_warned_of_start",
-        "_warned_of_thread",
-        "_warned_of_trigger",
         "_watchers",
     )
 
@@ -70,11 +66,8 @@ class Misuse(Finder):
         self._twins = 0
         self._idle = 0
         self._random = 1
+        #: The kinds of mistakes that were logged.
         self._warned: set[Any] = set()
-        self._warned_of_checks = False
-        self._warned_of_start = False
-        self._warned_of_thread = False
-        self._warned_of_trigger: set[Any] = set()
 
     def attach(self, loop: Loop, watchers: Watchers) -> None:
         self._loop, self._watchers = loop, watchers
@@ -86,13 +79,18 @@ class Misuse(Finder):
                 self._idle += 1
                 return self._distance()
             if self._loop.running is None:
-                self._examine_start(key)
-            elif not self._warned_of_thread and self._loop.is_foreign_thread():
-                self._warned_of_thread = True
-                self._warn(
-                    f"purgatory {self._loop.name!r}: check_and_complete({shown(key)}) was called outside the thread "
+                if self._is_debug():
+                    self._warn_once(
+                        "start",
+                        f"the check of {shown(key)} did nothing, since the purgatory is "
+                        "not started; use 'async with' or await start() first",
+                    )
+            elif self._loop.is_foreign_thread():
+                self._warn_once(
+                    "thread",
+                    f"check_and_complete({shown(key)}) was called outside the thread "
                     "of the purgatory's event loop. It raises RuntimeError as soon as something waits for the key; "
-                    "use notify_threadsafe(key)"
+                    "use notify_threadsafe(key)",
                 )
             if self._watchers.by_key:
                 self._examined += 1
@@ -105,15 +103,12 @@ class Misuse(Finder):
 
     def missed(self, op: Operation) -> None:
         """Warn that the keys of *op* are never checked, in asyncio's debug mode; once per kind of key."""
-        if not self._is_debug():
-            return
-        key = keys_of(op)[0]
-        kind = kind_of(key)
-        if kind not in self._warned_of_trigger:
-            self._warned_of_trigger.add(kind)
-            self._warn(
+        if self._is_debug():
+            key = keys_of(op)[0]
+            self._warn_once(
+                ("trigger", kind_of(key)),
                 f"{described(op)} completed only at its deadline: its condition held, but none of its keys had been "
-                f"checked; call check_and_complete({described(key)}) when the state behind it changes"
+                f"checked; call check_and_complete({described(key)}) when the state behind it changes",
             )
 
     def checks_of_twins(self) -> int:
@@ -122,14 +117,13 @@ class Misuse(Finder):
     def endless(self, key: Hashable, entry: object) -> None:
         """Warn, once, that checks without effect lead to each other."""
         ops = listed(entry, 1)
-        if self._warned_of_checks or not ops:
-            return
-        self._warned_of_checks = True
-        self._warn(
-            f"purgatory {self._loop.name!r}: try_complete() of {type(ops[0]).__name__}, waiting under {shown(key)}, "
-            "checks keys though nothing has changed, and such checks lead to each other. They go on in slices of "
-            "turn_budget, and take all the time of the loop: call check_and_complete() where the state changes"
-        )
+        if ops:
+            self._warn_once(
+                "checks",
+                f"try_complete() of {type(ops[0]).__name__}, waiting under {shown(key)}, "
+                "checks keys though nothing has changed, and such checks lead to each other. They go on in slices of "
+                "turn_budget, and take all the time of the loop: call check_and_complete() where the state changes",
+            )
 
     def _distance(self) -> int:
         """Misses until the next one to be examined."""
@@ -142,31 +136,23 @@ class Misuse(Finder):
         self._random = (self._random * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
         return 1 + (self._random >> 16) % (2 * EVERY)
 
-    def _examine_start(self, key: Hashable) -> None:
-        if not self._warned_of_start and self._is_debug():
-            self._warned_of_start = True
-            self._warn(
-                f"purgatory {self._loop.name!r}: the check of {shown(key)} did nothing, since the purgatory is not "
-                "started; use 'async with' or await start() first"
-            )
-
     def _examine_key(self, key: Hashable) -> None:
         by_key = self._watchers.by_key
         for twin in twins_of(key):
             if twin in by_key:
                 self._twins += 1
-                self._warn_of(
+                self._warn_once(
                     (kind_of(key), kind_of(twin)),
-                    f"purgatory {self._loop.name!r}: the key {shown(key)} was checked and nothing waits for it, but "
+                    f"the key {shown(key)} was checked and nothing waits for it, but "
                     f"something waits for {shown(twin)}, which is another key. Use one type for both: convert it in "
                     "the route, as {id:int} does, or check and publish str(id)",
                 )
                 return
         if isinstance(key, tuple) and self._is_watched_in_parts(key):
             self._twins += 1
-            self._warn_of(
+            self._warn_once(
                 (kind_of(key), None),
-                f"purgatory {self._loop.name!r}: the key {shown(key)} was checked and nothing waits for it, but "
+                f"the key {shown(key)} was checked and nothing waits for it, but "
                 "something waits for each of its parts, as keys of their own. Watch it as one key: "
                 f"watch(op, [{shown(key)}])",
             )
@@ -178,10 +164,10 @@ class Misuse(Finder):
         first = listed(self._watchers.by_key.get(key[0]), 1)
         return bool(first) and keys_of(first[0]) == key
 
-    def _warn_of(self, shape: Any, text: str) -> None:
-        if shape not in self._warned and len(self._warned) < MAX_WARNINGS:
-            self._warned.add(shape)
-            self._warn(text)
+    def _warn_once(self, kind: Any, text: str) -> None:
+        if kind not in self._warned and len(self._warned) < MAX_WARNINGS:
+            self._warned.add(kind)
+            self._warn(f"purgatory {self._loop.name!r}: {text}")
 
 
 def twins_of(key: Any) -> list[Any]:
