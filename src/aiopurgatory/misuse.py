@@ -5,9 +5,12 @@ Most of these misses are normal. Some are due to a key of the wrong type, a wron
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import sys
 from asyncio.exceptions import CancelledError
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any, Final, final
 
 from .arguments import described
@@ -16,6 +19,8 @@ from .core.loop import Loop
 from .core.observer import Finder
 from .core.operation import Operation
 from .core.watchers import Watchers, listed
+
+logger = logging.getLogger("aiopurgatory")
 
 #: Misses that are all examined, while something waits; after them, one in EVERY is, on average.
 FIRST: Final = 1_000
@@ -37,30 +42,22 @@ class Misuse(Finder):
 
     The first misses are all examined, later ones at random distances, so that no rhythm of the keys hides one. In
     asyncio's debug mode, all are, and a key that is never checked is reported, too.
-
-    Args:
-        warn: called with a line for the log.
-        is_debug: whether asyncio's debug mode is on.
     """
 
     __slots__ = (
         "_examined",
         "_idle",
-        "_is_debug",
         "_loop",
         "_random",
         "_twins",
-        "_warn",
         "_warned",
         "_watchers",
     )
 
-    def __init__(self, warn: Callable[[str], object], is_debug: Callable[[], bool]) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._loop: Loop
         self._watchers: Watchers
-        self._warn: Final = warn
-        self._is_debug: Final = is_debug
         #: Misses examined while something waited; and how many of them had a twin.
         self._examined = 0
         self._twins = 0
@@ -79,7 +76,7 @@ class Misuse(Finder):
                 self._idle += 1
                 return self._distance()
             if self._loop.running is None:
-                if self._is_debug():
+                if is_debug():
                     self._warn_once(
                         "start",
                         f"the check of {shown(key)} did nothing, since the purgatory is "
@@ -103,7 +100,7 @@ class Misuse(Finder):
 
     def missed(self, op: Operation) -> None:
         """Warn that the keys of *op* are never checked, in asyncio's debug mode; once per kind of key."""
-        if self._is_debug():
+        if is_debug():
             key = keys_of(op)[0]
             self._warn_once(
                 ("trigger", kind_of(key)),
@@ -127,7 +124,7 @@ class Misuse(Finder):
 
     def _distance(self) -> int:
         """Misses until the next one to be examined."""
-        if self._is_debug():
+        if is_debug():
             return 1
         if not self._watchers.by_key:
             return 1 if self._idle <= FIRST else EVERY_IDLE
@@ -167,7 +164,16 @@ class Misuse(Finder):
     def _warn_once(self, kind: Any, text: str) -> None:
         if kind not in self._warned and len(self._warned) < MAX_WARNINGS:
             self._warned.add(kind)
-            self._warn(f"purgatory {self._loop.name!r}: {text}")
+            logger.warning(f"purgatory {self._loop.name!r}: {text}")
+
+
+def is_debug() -> bool:
+    """Whether asyncio's debug mode is on: in the running loop, or in those to come."""
+    try:
+        return asyncio.get_running_loop().get_debug()
+    except RuntimeError:
+        from_environment = not sys.flags.ignore_environment and os.environ.get("PYTHONASYNCIODEBUG")
+        return sys.flags.dev_mode or bool(from_environment)
 
 
 def twins_of(key: Any) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 import threading
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 S = TypeVar("S")
 D = TypeVar("D")
-
-logger = logging.getLogger("aiopurgatory")
 
 #: Before Python 3.12, asking asyncio for the running loop costs a system call.
 _BY_IDENT: Final = sys.version_info < (3, 12)
@@ -127,7 +124,7 @@ class Purgatory(EntryPoints, Starting):
                 max_pending,
                 turn_budget,
                 told,
-                Misuse(logger.warning, _is_debug),
+                Misuse(),
             )
         )
         self._given_clock = clock
@@ -451,15 +448,6 @@ class Purgatory(EntryPoints, Starting):
             self._core.loop.report(None, exc, f"the clock task of {self!r} died; all pending operations fail")
         if clock_task is self._clock_task:  # else it was started again meanwhile
             self.close()
-
-
-def _is_debug() -> bool:
-    """Whether asyncio's debug mode is on: in the running loop, or in those to come."""
-    try:
-        return asyncio.get_running_loop().get_debug()
-    except RuntimeError:
-        from_environment = not sys.flags.ignore_environment and os.environ.get("PYTHONASYNCIODEBUG")
-        return sys.flags.dev_mode or bool(from_environment)
 
 
 def _leave_to_parent() -> None:

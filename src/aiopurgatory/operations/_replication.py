@@ -15,7 +15,6 @@ from ..purgatory import Purgatory
 from .thresholds import (
     Thresholds,
     as_int,
-    enter,
     error_at,
     key_of,
     leave,
@@ -247,7 +246,7 @@ class DelayedProduce(AwaitableOperation):
         if is_pending(self):
             self._entered = list(self._needs.values())  # without those that the tries of watch() have answered
             for thresholds, offset in self._entered:
-                enter(thresholds, offset)
+                thresholds._queue.add(offset)
         return self
 
     def _leave(self) -> None:

@@ -201,7 +201,7 @@ class ThresholdWait(AwaitableOperation):
     def enter(self) -> None:
         """Register it with the thresholds, so that advance() completes it, if it is still pending."""
         if is_pending(self):
-            enter(self._thresholds, self.offset)
+            self._thresholds._queue.add(self.offset)
             self._entered = True
 
     def try_complete(self) -> bool:
@@ -237,11 +237,6 @@ class ThresholdWait(AwaitableOperation):
 def key_of(thresholds: Thresholds, offset: int) -> tuple[str, Hashable, int]:
     """The watch key of *offset*."""
     return "offset", thresholds._key, offset
-
-
-def enter(thresholds: Thresholds, offset: int) -> None:
-    """Count an operation that was parked under *offset*, which is above the value."""
-    thresholds._queue.add(offset)
 
 
 def leave(thresholds: Thresholds, offset: int) -> None:
