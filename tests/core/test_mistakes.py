@@ -270,6 +270,15 @@ async def test_debug_missed_trigger_warns_once_per_kind(
     assert debugged.statistics().missed_triggers == 4
 
 
+async def test_debug_missed_triggers_of_many_kinds_warn_rarely(
+    debugged: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(100):
+        await miss(debugged, clock, (f"user {number}", 7))
+    assert 0 < len(warned(caplog)) < 50
+    assert debugged.statistics().missed_triggers == 100
+
+
 async def test_debug_checked_or_expired_warns_not(
     debugged: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -157,7 +157,7 @@ class Operation(Entry):
 
         Called exactly once, however the operation ends, after on_complete(), on_expiration(), on_cancel() or
         on_failure(). Its result is known by then. If this raises, that goes to the event loop's exception handler, and
-        the outcome stays as it is. A class that does not override this pays nothing for it.
+        the outcome stays as it is. A class that does not override this pays next to nothing for it.
         """
 
     # to read
