@@ -6,6 +6,7 @@ Most tests also run on an asyncio.Future, as the reference.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -134,6 +135,21 @@ async def test_shield_cancelled_leaves_it_pending(purgatory: Purgatory, kind: Ki
     kind.complete(future, "result")
     await turns(2)
     assert await future == "result"
+
+
+async def test_shield_left_by_its_task_reports_a_failure(
+    purgatory: Purgatory, kind: Kind, reports: list[BaseException]
+) -> None:
+    future, exc = kind.new(purgatory), Boom()
+    outer = asyncio.shield(future)
+    outer.cancel()
+    await turns(2)
+    kind.fail(future, exc)
+    await turns(3)
+    del future  # before Python 3.14, asyncio reports it only now
+    gc.collect()
+    assert reports == [exc]
+    reports.clear()
 
 
 async def test_as_completed_yields_in_the_order_of_ending(purgatory: Purgatory, kind: Kind) -> None:

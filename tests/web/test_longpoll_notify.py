@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -156,9 +157,22 @@ async def test_notify_threadsafe_honours_the_linger(lingering: Polls, clock: Man
 
 def in_thread(call: Callable[[], object], calls: int = 1) -> None:
     """*calls* of it in another thread, while the event loop stands still."""
-    with ThreadPoolExecutor(1) as thread:
+
+    def run() -> None:
         for _ in range(calls):
-            thread.submit(call).result()
+            call()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(run).result()
+
+
+def left_by(call: Callable[[], object]) -> int:
+    """The bytes that 20,000 calls of it in another thread leave."""
+    tracemalloc.start()
+    in_thread(call, 20_000)
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return left
 
 
 async def test_notify_in_another_thread_is_refused(polls: Polls) -> None:
@@ -197,3 +211,18 @@ def test_notify_threadsafe_without_a_running_loop_is_silent(linger: float) -> No
     polls.polling.notify_threadsafe("n")
     for task in clock_tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+async def test_notify_threadsafe_of_one_key_is_merged(
+    purgatory: Purgatory, source: Any, clock: ManualClock, linger: float
+) -> None:
+    polls = Polls(purgatory, source, linger=linger)
+    poll = await polls.park()
+    polls.source.values["n"] = 1
+    loop = asyncio.get_running_loop()
+    one = left_by(lambda: loop.call_soon_threadsafe(print))  # the control: a callback for each call
+    assert left_by(lambda: polls.polling.notify_threadsafe("n")) < one / 20
+    await asyncio.sleep(0.01)
+    await clock.advance(linger)
+    assert (await poll).body == b"n 0 1"
