@@ -103,7 +103,7 @@ class Observers:
     def __init__(self, loop: Loop, observers: tuple[Observer, ...]) -> None:
         self._loop: Final = loop
         #: Returns the purgatory; also while a hook that has closed it returns.
-        self._purgatory: Callable[[], Any] = object
+        self._purgatory: Callable[[], Any] = lambda: None
         #: The first awaiter of the operation whose end the observers hear of now.
         self._head: Awaiters | None = None
         self.observers: Final = observers
