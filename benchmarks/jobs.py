@@ -100,6 +100,8 @@ COLLECTORS = [
     ("gc.set_threshold(50_000, 20, 100)", ["--gc", "raised"]),
     ("gc.freeze() once they are parked", ["--gc", "freeze"]),
 ]
+#: Scripts with the old purgatory, which is compiled. They run in its folder, where the examples are not at hand.
+WITH_OLD = ("bench_operations.py", "bench_requests.py")
 TABLES = [
     "requests",
     "ablations",

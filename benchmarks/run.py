@@ -47,7 +47,8 @@ class Bench:
 
     def run(self, job: Job, number: int) -> list[Line]:
         """Return the lines that *job* printed."""
-        scripts, library = (self.peers, self.compiled) if job.form == "compiled" else (HERE, SOURCES)
+        library = self.compiled if job.form == "compiled" else SOURCES
+        scripts = self.peers if job.form == "compiled" and job.script in jobs.WITH_OLD else HERE
         command = [sys.executable, str(scripts / job.script), *job.arguments]
         if job.on_pyperf:
             command += ["--quiet", "-o", str(self.scratch / f"{uuid4()}.json")]

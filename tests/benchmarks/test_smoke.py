@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,9 @@ ROOT = Path(__file__).parents[2]
 def test_run_smoke_measures_everything(tmp_path: Path) -> None:
     pytest.importorskip("uvloop")
     library = Path(aiopurgatory.__file__).parents[1]  # where no compiler is, the interpreted one
-    command = [sys.executable, "benchmarks/run.py", "--smoke", "--output", str(tmp_path), "--compiled", str(library)]
+    peers = shutil.copytree(ROOT / "benchmarks", tmp_path / "peers")  # as make bench has them
+    command = [sys.executable, "benchmarks/run.py", "--smoke", "--output", str(tmp_path)]
+    command += ["--compiled", str(library), "--peers", str(peers)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert run.returncode == 0, run.stderr
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
