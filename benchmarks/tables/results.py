@@ -107,15 +107,15 @@ def pivot(found: Results, rows: Sequence[str], columns: Sequence[str], peers: It
         ratios = [of.ratios("value", across[one], across[peer]) for one, peer in pairs]
         cells = [of.where(**labels).text("value") for labels in across.values()]
         cells += [Results({"ratio": each} for each in them).text("ratio", "{:.2f}") for them in ratios]
-        lines.append([*map(_cell, group.values()), *cells])
+        lines.append([*map(cell, group.values()), *cells])
     return markdown_table(head, lines)
 
 
 def _name(group: Line) -> str:
-    return ", ".join(filter(None, map(_cell, group.values()))) or "median (range)"
+    return ", ".join(filter(None, map(cell, group.values()))) or "median (range)"
 
 
-def _cell(label: object) -> str:
+def cell(label: object) -> str:
     if label is None:
         return "unthrottled"
     return f"{label:,}" if type(label) is int else str(label)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from . import fleets, pipelines, targets
-from .results import Results, markdown_table, pivot
+from .results import Results, cell, markdown_table, pivot
 
 REQUESTS: Final = (
     *("achieved_per_second", "cpu_seconds_per_million", "gc_seconds_per_million", "late_p50_ms", "late_p99_ms"),
@@ -32,7 +32,7 @@ class Section:
         labels = [name for name in (*self.rows, *self.columns) if name != "figure"]
         for group in found.groups(self.each):
             of = found.where(**group).figures([*labels, *self.each], self.figures)
-            title = ", ".join(map(str, group.values())).replace("_", " ")
+            title = ", ".join(map(cell, group.values())).replace("_", " ")
             text += f"\n### {title[:1].upper()}{title[1:]}\n\n" if title else "\n"
             text += pivot(of, self.rows, self.columns, self.peers)
         return text
@@ -42,7 +42,7 @@ SECTIONS: dict[str, Callable[[Results], str]] = {
     "requests": Section(("competitor", "rate"), each=("workload",), figures=REQUESTS),
     "ablations": Section(("setting",), each=("workload", "rate"), figures=REQUESTS),
     "timers": Section(("design", "form"), ("pending",), ("operation",), ("ns",)),
-    "operations": Section(("competitor",), ("series",), ("title", "size"), ("value",)),
+    "operations": Section(("competitor",), ("series",), ("title",), ("value",)),
     "micro": Section(("operation",), ("form",), figures=("ns",)),
     "buses": Section(("what", "engine", "figure"), ()),
     "fleets": fleets.markdown,
