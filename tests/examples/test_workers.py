@@ -64,6 +64,7 @@ async def wake(writer: str, server: Server, address: str) -> None:
     """In rounds, until each worker has woken polls: the kernel chooses which of them accepts a connection."""
     workers: set[str] = set()
     woken: set[str] = set()
+    etag: str | None = None
     async with client_of(address) as client, asyncio.timeout(60.0):
         while len(workers) < 3:  # until each has one; all came, and this one begins, before the write
             _, etag, _, worker = await poll(client, None)
