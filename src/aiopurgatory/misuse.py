@@ -27,7 +27,7 @@ FIRST: Final = 1_000
 EVERY: Final = 4096
 #: The same while nothing waits: then there is little to examine.
 EVERY_IDLE: Final = 256
-#: The most warnings of a purgatory. The first text of a key is part of their kind, and may be anything.
+#: The most warnings of a purgatory whose kind has a part of a key, which may be anything.
 MAX_WARNINGS: Final = 20
 #: Longer keys, and tuples of more items, are not examined: that would take too long.
 MAX_LENGTH: Final = 200
@@ -161,8 +161,9 @@ class Misuse(Finder):
         first = listed(self._watchers.by_key.get(key[0]), 1)
         return bool(first) and keys_of(first[0]) == key
 
-    def _warn_once(self, kind: Any, text: str) -> None:
-        if kind not in self._warned and len(self._warned) < MAX_WARNINGS:
+    def _warn_once(self, kind: str | tuple[Any, ...], text: str) -> None:
+        is_few = isinstance(kind, str) or len(self._warned) < MAX_WARNINGS  # a tuple has a part of a key
+        if is_few and kind not in self._warned:
             self._warned.add(kind)
             logger.warning(f"purgatory {self._loop.name!r}: {text}")
 

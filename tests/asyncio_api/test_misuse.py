@@ -250,6 +250,16 @@ def test_check_before_any_loop_warns_in_debug_mode(
 # from another thread
 
 
+async def test_check_from_a_thread_is_said_after_many_other_warnings(
+    purgatory: Purgatory, warned: Callable[[], list[str]]
+) -> None:
+    for number in range(30):
+        purgatory.watch(Op(60.0), [(f"kind {number}", 7)])
+        purgatory.check_and_complete((f"kind {number}", "7"))
+    await asyncio.to_thread(purgatory.check_and_complete, "nobody")
+    assert "outside the thread" in warned()[-1]
+
+
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("waiting", [False, True])
 async def test_check_from_a_thread_while_nobody_waits_is_said(
