@@ -249,3 +249,22 @@ async def test_excused_beginning_anew_and_raising_keeps_it(
         await clock.advance(2.0)
         restarting.beat("ann")
     assert (missed, purgatory.num_delayed) == ([], 1)
+
+
+async def test_member_has_a_timeout_of_its_own(purgatory: Purgatory, clock: ManualClock) -> None:
+    missed: list[str] = []
+    sessions = Heartbeats[str](purgatory, "group", timeout=10.0, on_missed=missed.append)
+    sessions.beat("ann")
+    sessions.beat("bob", timeout=3.0)
+    await clock.advance(2.0)
+    sessions.beat("bob")  # keeps it
+    await clock.advance(2.0)
+    assert missed == []
+    await clock.advance(2.0)
+    assert missed == ["bob"]
+    sessions.beat("ann", timeout=1.0)
+    await clock.advance(2.0)
+    assert missed == ["bob", "ann"]
+    for bad in (-1, "1", float("nan")):
+        with pytest.raises((TypeError, ValueError), match="timeout"):
+            sessions.beat("ann", timeout=bad)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_plain_function, require_seconds
-from ..core.kit import AwaitableOperation, core_of, is_due, is_pending, require_plain
+from ..core.kit import AwaitableOperation, core_of, is_pending, require_plain
 from ..operation import wait
 from ..purgatory import Purgatory
 
@@ -17,24 +17,26 @@ from ..purgatory import Purgatory
 class DelayedHeartbeat(AwaitableOperation):
     """One member's session: it ends when a beat is missed, and only then. Its result: the member."""
 
-    __slots__ = ("_heartbeats", "member")
+    __slots__ = ("_heartbeats", "member", "seconds")
 
-    def __init__(self, heartbeats: BaseHeartbeats, member: Hashable) -> None:
-        super().__init__(heartbeats._timeout)
+    def __init__(self, heartbeats: BaseHeartbeats, member: Hashable, seconds: float) -> None:
+        super().__init__(seconds)
         self._heartbeats: Final = heartbeats
         self.member: Final = member
+        #: Its timeout after each beat.
+        self.seconds = seconds
 
     def __await__(self) -> Generator[Any, None, Any]:
         return wait(self)
 
     def try_complete(self) -> bool:
         heartbeats = self._heartbeats
-        if heartbeats._excused is None or not is_due(self):
+        if heartbeats._excused is None or not self.is_due:
             return False
         excused = heartbeats._excused(self.member)
         require_plain(excused, self, "excused")
         if excused:
-            heartbeats._purgatory.reschedule(self, heartbeats._timeout)
+            heartbeats._purgatory.reschedule(self, self.seconds)
         return False
 
     # Not in on_expiration(): its errors count as answers, but an error of the callback is a fault to report.
@@ -100,18 +102,30 @@ class BaseHeartbeats:
 
     @property
     def timeout(self) -> float:
-        """Seconds without a beat after which a session ends."""
+        """Seconds without a beat after which a session ends, unless its member was given others."""
         return self._timeout
 
-    def beat(self, member: Any) -> None:
+    def beat(self, member: Any, *, timeout: Any = None) -> None:
         """Note that *member* is alive. Its first beat starts its session.
 
-        Raises: TypeError: *member* is not hashable. Exception: raised by watch() of the purgatory.
+        Args: timeout: seconds; the timeout of this member from now on. None (default): as before, at first that of all.
+
+        Raises:
+            TypeError: *member* is not hashable, or *timeout* is not a number.
+            ValueError: *timeout* is negative or NaN.
+            Exception: raised by watch() of the purgatory.
+
         Cost: O(levels); the first beat, that of watch().
         """
         session = self._sessions.get(member)
-        if session is None or not self._core.reschedule(session, self._timeout):
-            session = DelayedHeartbeat(self, member)
+        seconds = self._timeout if session is None else session.seconds
+        if timeout is not None:
+            require_seconds("timeout", timeout)
+            seconds = float(timeout)
+        if session is not None and self._core.reschedule(session, seconds):
+            session.seconds = seconds
+        else:
+            session = DelayedHeartbeat(self, member, seconds)
             self._purgatory.watch(session, ((self._key, member),))
             self._sessions[member] = session
 

@@ -30,7 +30,7 @@ class Heartbeats(BaseHeartbeats, Generic[M]):
     Args:
         purgatory: holds the sessions.
         key: the group's key; the watch keys are ``(key, member)``.
-        timeout: seconds without a beat after which a session ends, >= 0.
+        timeout: seconds without a beat after which a session ends, >= 0. A member may have its own: see beat().
         on_missed: called with a member after its session has ended for a missed beat.
         excused: called with a member after its deadline; return True to extend its session. Use it for a member
             that cannot beat while it waits for an answer (``JoinBarrier.is_waiting``). When that member is answered,
@@ -57,6 +57,6 @@ class Heartbeats(BaseHeartbeats, Generic[M]):
             excused: Callable[[M], bool] | None = None,
         ) -> None: ...
 
-        def beat(self, member: M) -> None: ...
+        def beat(self, member: M, *, timeout: float | None = None) -> None: ...
 
         def stop(self, member: M) -> bool: ...
