@@ -21,7 +21,7 @@ ROOT = Path(str(aiopurgatory.__file__)).parent
 GROUND = {"arguments", "clock", "errors", "lifecycle", "statistics"}
 TIMER = {"timer"}
 CORE = GROUND | TIMER | {"core"}
-FACE = CORE | {"clock_task", "compiled", "_conditions", "conditions", "following"}
+FACE = CORE | {"clock_task", "compiled", "condition", "following"}
 FACE |= {"handover", "misuse", "operation", "purgatory", "waits"}
 LAYERS = {
     **dict.fromkeys(GROUND, GROUND),
@@ -72,8 +72,8 @@ ADAPTERS = {
 #: Floors of the core: a module imports from lower floors alone, or from its own.
 FLOORS = [
     {"nanoseconds", "outcome", "loop"},
-    *({"operation"}, {"endings", "watchers", "unawaited"}, {"awaiter", "deadlines", "observer"}),
-    *({"checks"}, {"purging"}, {"core", "standing"}, {"timeouts"}, {"entry_points"}, {"kit"}),
+    *({"operation"}, {"endings", "watchers", "unawaited"}, {"awaiter", "bell", "deadlines", "observer"}, {"calls"}),
+    *({"checks"}, {"purging"}, {"core"}, {"awaited", "stream_wait", "timeouts"}, {"entry_points"}, {"kit"}),
 ]
 #: Exceptions to the law below, with the reason: (module, private attribute).
 EXCEPTIONS = {

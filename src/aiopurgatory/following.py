@@ -13,11 +13,13 @@ from typing import Any, Generic, NoReturn, Self, TypeVar, final
 
 from .arguments import described
 from .core.awaiter import take
+from .core.core import CLOSED
 from .core.entry_points import EntryPoints, core_of
-from .core.standing import StandingWait, leave
+from .core.nanoseconds import timeout_seconds
+from .core.stream_wait import StreamWait
 from .errors import PurgatoryClosedError
 from .lifecycle import Closing
-from .waits import ReadPauses
+from .waits import ReadPauses, let_others_run
 
 R = TypeVar("R")
 
@@ -33,7 +35,10 @@ class Following(Closing, Generic[R]):
 
     __slots__ = (
         "__weakref__",
+        "_ends_at",
         "_idle",
+        "_idle_at",
+        "_in_a_row",
         "_is_busy",
         "_is_over",
         "_keys",
@@ -60,8 +65,13 @@ class Following(Closing, Generic[R]):
         self._idle = inf if idle is None else idle
         self._pauses, self._timeout = pauses, timeout
         self._is_over = self._is_busy = False
+        #: By the purgatory's clock: when it ends, once it has begun; and when it is idle, if its task was cancelled.
+        self._ends_at: float | None = None
+        self._idle_at = inf
+        #: Reads that followed at once on each other.
+        self._in_a_row = 0
         #: Never the other way round: the purgatory keeps the operation, and would keep this alive.
-        self._op: StandingWait | None = None
+        self._op: StreamWait | None = None
 
     def __repr__(self) -> str:
         state = "over" if self._is_over else "new" if self._op is None else "parked"
@@ -102,15 +112,18 @@ class Following(Closing, Generic[R]):
                             del error  # it keeps this frame
                     if op.take_idle():
                         return None  # type: ignore[return-value]  # follow() says so
+                    if op.is_called:  # perhaps by the read itself
+                        self._in_a_row = await let_others_run(core_of(self._purgatory), op, self._in_a_row)
                 else:
+                    self._in_a_row = 0
                     woken = op.wait() if self._pauses is None else op.wait(self._pauses.seconds)
                     if woken is None:
                         self._end(op)
-                    try:
-                        await woken
-                    except BaseException:
-                        self._leave(op)
-                        raise
+                    await woken
+        except BaseException as exc:
+            if not isinstance(exc, Exception):
+                self._leave(op)
+            raise
         finally:
             self._is_busy = False
             del op  # the exception keeps this frame, and the operation keeps the exception
@@ -127,24 +140,31 @@ class Following(Closing, Generic[R]):
         if op is not None and not op.done():
             _cancel_soon(op)
 
-    def _park(self) -> StandingWait:
-        if self._is_over:
+    def _park(self) -> StreamWait:
+        core, has_begun = core_of(self._purgatory), self._ends_at is not None
+        if self._is_over or (has_begun and core.state == CLOSED):
             raise StopAsyncIteration
-        op = StandingWait(core_of(self._purgatory), self._timeout, idle=self._idle)
+        now = core.loop.time()
+        ends_at = now + timeout_seconds(self._timeout) if self._ends_at is None else self._ends_at
+        op = StreamWait(core, max(ends_at - now, 0.0), self._idle, idle_at=self._idle_at)
         self._op = self._purgatory.watch(op, self._keys)
+        self._ends_at = ends_at
         return op
 
-    def _failure(self, op: StandingWait, exc: BaseException, reading: object, found: object) -> BaseException | None:
+    def _failure(self, op: StreamWait, exc: BaseException, reading: object, found: object) -> BaseException | None:
         """A read raised *exc*, or *found* no pair. Returns: the consumer's exception; None: the iteration goes on."""
-        if leave(op):
+        is_cancelled = op.bell.is_cancelled()
+        if op.bell.leave():
             op.end(False)
             return None
-        if not isinstance(exc, Exception):
+        if is_cancelled or not isinstance(exc, Exception):
             self._leave(op)
-            return exc
+            return CancelledError() if isinstance(exc, Exception) else exc  # its driver has made an error of that
         error = exc
         if found is not None:
             error = TypeError(f"read must return a pair (since, value), or None; it returned {described(found)}")
+        elif isinstance(exc, StopAsyncIteration):  # it would end the consumer's loop, as if all was well
+            error = RuntimeError("read raised StopAsyncIteration")
         elif self._pauses is not None and self._pauses.has_failed(exc):
             op.end(False)
             return None
@@ -155,7 +175,7 @@ class Following(Closing, Generic[R]):
         op.fail(error)
         return error
 
-    def _end(self, op: StandingWait) -> NoReturn:
+    def _end(self, op: StreamWait) -> NoReturn:
         """*op* has ended. Raises: StopAsyncIteration, or its failure."""
         is_left, self._is_over, self._op = self._is_over, True, None
         try:
@@ -169,17 +189,19 @@ class Following(Closing, Generic[R]):
             del op  # as above
         raise StopAsyncIteration
 
-    def _leave(self, op: StandingWait) -> None:
+    def _leave(self, op: StreamWait) -> None:
         """Its task was cancelled, or is garbage."""
-        self._op = None
+        op.bell.forget()
+        if self._op is not op or op.done():  # the next call raises its failure, or ends
+            return
+        self._op, self._idle_at = None, op.idle_at
         try:
-            op.give_up()
             op.cancel()
         except RuntimeError:  # the garbage collector runs in another thread
             _cancel_soon(op)
 
 
-def _cancel_soon(op: StandingWait) -> None:
+def _cancel_soon(op: StreamWait) -> None:
     """Cancel *op* on the next loop iteration: the garbage collector may run in any thread and any statement."""
     with suppress(RuntimeError):  # the loop is closed
         op.get_loop().call_soon_threadsafe(op.cancel)

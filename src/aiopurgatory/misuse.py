@@ -122,6 +122,14 @@ class Misuse(Finder):
                 "turn_budget, and take all the time of the loop: call check_and_complete() where the state changes",
             )
 
+    def endless_reads(self, op: Operation) -> None:
+        """Warn, once, that reads follow at once on each other."""
+        self._warn_once(
+            "reads",
+            f"the reads for {described(op)} follow at once on each other, and take all the time of the loop. Does "
+            "the read check its own key? Call check_and_complete() where the state changes",
+        )
+
     def _distance(self) -> int:
         """Misses until the next one to be examined."""
         if is_debug():

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from weakref import WeakSet
 
-from ._conditions import ConditionWait
 from .arguments import (
     Items,
     require_function,
@@ -25,7 +24,7 @@ from .arguments import (
 )
 from .clock import Clock, LoopClock, running_loop
 from .clock_task import ClockTask
-from .conditions import at_deadline, is_awaitable, is_found
+from .condition import ConditionWait
 from .core.awaiter import take
 from .core.core import CLOSED, FORKED, Core
 from .core.entry_points import EntryPoints, core_of
@@ -36,7 +35,7 @@ from .following import Following
 from .handover import Handover
 from .lifecycle import Starting
 from .misuse import Misuse
-from .waits import pauses_of, read_until, require_positive
+from .waits import pauses_of, read_condition, read_until, require_positive
 
 if TYPE_CHECKING:
     from .operation import DelayedOperation
@@ -187,10 +186,12 @@ class Purgatory(EntryPoints, Starting):
             self._core.observers.closed(self)
 
     async def aclose(self) -> None:
-        """Call close(), and wait until the clock task has ended."""
+        """Call close(), and wait until the clock task has ended, and each awaited hand-out whose task has left."""
         self.close()
         if self._clock_task is not None:
             await self._clock_task.wait()
+        while self._core.kept_reads:
+            await asyncio.wait(self._core.kept_reads)
 
     # use
 
@@ -304,43 +305,29 @@ class Purgatory(EntryPoints, Starting):
             require_plain_function("on_undelivered", on_undelivered)
         pauses = pauses_of(retry_on, every, self.timeout) if retry_on != () or every is not None else None
         op = ConditionWait(self._core, condition, timeout, on_undelivered)
-        if op.timeout == 0.0:
-            try:
-                value = condition()
-                if is_awaitable(value):
-                    value = await value
-            except Exception as exc:
-                if pauses is None or not pauses.has_failed(exc):
-                    raise
-                value = None
-            if is_found(value, on_undelivered is not None):
-                return value
-            return at_deadline(default, f"false, and there was no time to wait: {timeout} s", value, pauses)
         awaiter = None
         if pauses is not None:
-            op.begin_reads()
+            op.read()
         try:
             awaiter = op.park(keys)
-            if op.reads is None:
+            if not op.is_reading:
                 while awaiter is not None and awaiter.block():
                     await awaiter  # not op: its generator would take as long as all else here
                 value, awaiter = take(op), None
-                if not op.expired:
+                if op.is_found:
                     return value
             else:
-                found = await read_until(op, op.reads.read, pauses)
-                if found is not None:
-                    op.reads.undelivered = None
-                    return found
-                value = op.reads.value
+                value = await read_until(op, read_condition, pauses)
+                if value is not None:
+                    op.is_found = False  # this task has it
+                    return value
+            return op.without_value(default, timeout, None if pauses is None else pauses.error)
         finally:
             if awaiter is not None:
                 awaiter.leave()
-            elif op.reads is not None:
-                op.end_reads(op.reads)
+            elif op.is_reading:
+                op.end_reads()
             del op, awaiter  # the exception keeps this frame, and the operation keeps the exception
-        after = "when expire_all() ended it" if timeout is None else f"after {timeout} s"
-        return at_deadline(default, f"still false {after}", value, pauses)
 
     @overload
     def follow(

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from math import inf
 from random import random
 from typing import Any, Final, TypeVar, final
 
 from .arguments import described, require, require_seconds
+from .condition import ConditionWait, is_awaitable
+from .core.awaited import AwaitedWait, begin, end, give_up, reading_of
 from .core.awaiter import take
-from .core.checks import NO_CHECK
-from .core.core import owner_of
-from .core.standing import StandingWait, call, enter, interrupt, leave
+from .core.bell import NO_CHECK
+from .core.core import Core, owner_of
+from .core.endings import put_back
+from .core.operation import Operation
+from .core.stream_wait import StreamWait
 from .core.timeouts import Timeout
 
 R = TypeVar("R")
@@ -21,6 +26,8 @@ R = TypeVar("R")
 #: Seconds: the first pause after a read that failed, and the longest. Pauses double with each failure in a row.
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
+#: Reads of a wait that follow on each other at once before that is said.
+MANY_READS: Final = 1_000
 
 
 @final
@@ -48,7 +55,7 @@ class ReadPauses:
         self.error: Exception | None = None
         self.seconds = self._next()
 
-    def has_failed(self, exc: Exception) -> bool:
+    def has_failed(self, exc: BaseException) -> bool:
         """Returns: whether *exc* is survived."""
         if not isinstance(exc, self._errors):
             return False
@@ -90,46 +97,50 @@ def checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
 
 
 async def read_until(
-    op: StandingWait,
-    read: Callable[[StandingWait], Awaitable[R | None]],
-    pauses: ReadPauses | None = None,
+    op: AwaitedWait, read: Callable[[Any], Awaitable[R | None]], pauses: ReadPauses | None = None
 ) -> R | None:
     """Call *read* until it does not return None: now, after each check, and once more at the deadline of *op*.
 
-    *op*, which is single, stays pending until the last read is done. If it ends before that, as by close(), the read is
-    cancelled. *read* must not keep its argument in its frame.
+    *op* stays pending until the last read is done. If it ends before that, as by close(), the read is cancelled.
+    *read* must not keep its argument, which is *op*, in its frame.
 
     Args: pauses: after which it reads in any case. None: there are none, and the first failure is raised.
 
     Returns: the first value, after completing *op*; None if there was none in time.
     Raises: exceptions of *read*, or the failure of *op*; CancelledError: it was cancelled.
     """
-    if not op.done() and owner_of(op).observers.observers:
+    core, reading = owner_of(op), reading_of(op)
+    if not op.done() and core.observers.observers:
         op.add_done_callback(_note_context)
+    in_a_row = 0
     try:
         while True:
-            if op.begin():
+            if begin(op, reading):
                 value, has_failed = None, False
                 try:
                     value = await read(op)
                     if pauses is not None:
                         pauses.clear()
                 except BaseException as exc:
-                    if not leave(op):
-                        if not isinstance(exc, Exception):
-                            op.give_up()
-                            raise
-                        if pauses is None or op.done() or not pauses.has_failed(exc):
-                            op.give_up()
+                    is_cancelled = reading.is_cancelled()
+                    is_survived = pauses is not None and not (is_cancelled or op.done()) and pauses.has_failed(exc)
+                    if not reading.leave() and not is_survived:
+                        give_up(op, reading)
+                        if isinstance(exc, Exception):
+                            if is_cancelled:  # its driver has made an error of that
+                                raise asyncio.CancelledError from exc
                             op.fail(exc)
-                            raise
+                        raise
                     has_failed = True
-                op.end(value is not None, has_failed)
+                end(op, reading, value is not None, has_failed)
                 if value is not None:
                     take(op)  # raises if it has failed or was cancelled; result() would keep it in its frame
                     return value
+                if reading.is_rung:  # perhaps by the read itself
+                    in_a_row = await let_others_run(core, op, in_a_row)
             else:
-                woken = op.wait()
+                in_a_row = 0
+                woken = reading.wait(op)
                 if woken is None:
                     take(op)
                     return None
@@ -140,9 +151,58 @@ async def read_until(
                         async with pauses.timeout(pauses.seconds):
                             await woken
                     except TimeoutError:
-                        call(op, NO_CHECK)
+                        reading.ring(NO_CHECK)
     finally:
         del op  # the exception keeps this frame
+
+
+async def let_others_run(core: Core, op: Operation, in_a_row: int) -> int:
+    """A read follows at once on *in_a_row* others: let the loop run. Returns: how many reads are in a row now."""
+    if in_a_row == MANY_READS:
+        core.finder.endless_reads(op)
+    await asyncio.sleep(0)
+    return in_a_row + 1
+
+
+async def read_condition(op: ConditionWait) -> Any:
+    """Await what the condition of *op* returns. Returns: the value that is waited for, or None."""
+    try:
+        value, op.first, op.value = op.first, None, None
+        if value is None:
+            value = op.condition()
+        if is_awaitable(value):
+            value = await (value if op.hand_back is None else _finish(op, value))
+        return value if value is not None and op.note(value) else None
+    finally:
+        del op  # an exception keeps this frame
+
+
+async def _finish(op: ConditionWait, read: Awaitable[Any]) -> Any:
+    """Await *read* of a hand-out. If this task is cancelled meanwhile, the read goes on, and its value is put back."""
+    task = asyncio.ensure_future(read)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            reading_of(op).go_on()
+            owner_of(op).kept_reads.add(task)
+            task.add_done_callback(partial(_put_back_later, op))
+        raise
+    finally:
+        del op  # as above
+
+
+def _put_back_later(op: ConditionWait, task: asyncio.Future[Any]) -> None:
+    """The read that *op* has left is done: put back what it has taken (C3)."""
+    core, keys = owner_of(op), reading_of(op).keys
+    core.kept_reads.discard(task)
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        core.loop.report(op, error, "a read whose task had left failed")
+    if task.cancelled() or error is not None:
+        core.checks.calls.again(keys)
+    elif op.note(task.result()) and op.hand_back is not None:
+        put_back(op, op.hand_back, task.result(), keys)
 
 
 def _note_context(_: object) -> None:
@@ -155,13 +215,14 @@ class UntilEnded:
 
     __slots__ = ("_op",)
 
-    def __init__(self, op: StandingWait) -> None:
+    def __init__(self, op: StreamWait) -> None:
         self._op: Final = op
 
     def __enter__(self) -> None:
-        enter(self._op)
+        bell = self._op.bell
+        bell.enter()
         if self._op.done():
-            self._op.get_loop().call_soon(interrupt, self._op)
+            self._op.get_loop().call_soon(bell.interrupt)
 
     def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> bool:
-        return leave(self._op) and isinstance(exc, asyncio.CancelledError)
+        return self._op.bell.leave() and isinstance(exc, asyncio.CancelledError)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from aiopurgatory import Purgatory
 from aiopurgatory.core.core import CLOSED
 from aiopurgatory.core.entry_points import core_of
+from aiopurgatory.core.watchers import WaitLine
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .parts import Op
@@ -86,7 +87,7 @@ DAMAGES: dict[str, tuple[Callable[[Any, Any, Any, Any], object], str]] = {
     "moved deadline": (lambda core, timer, watchers, op: shift(op, "_ring_deadline", 50_000_000), "I1"),
     "taken from one key": (lambda core, timer, watchers, op: watchers.drop(op, "a"), "I6"),
     "taken from all keys": (lambda core, timer, watchers, op: watchers.remove(op, op.keys), "I5"),
-    "empty key": (lambda core, timer, watchers, op: watchers.by_key.update(empty={}), "I6"),
+    "empty key": (lambda core, timer, watchers, op: watchers.by_key.update(empty=WaitLine()), "I6"),
     "ended and listed": (lambda core, timer, watchers, op: leave_an_ended_op_listed(watchers, op), "I6"),
     "entries miscounted": (lambda core, timer, watchers, op: shift(watchers, "entries", 1), "I6"),
     "pending miscounted": (lambda core, timer, watchers, op: shift(watchers, "pending", 1), "I5"),

@@ -102,7 +102,7 @@ class NaiveOp(Hooks):
             self.side.ended[self.n, outcome, waited, self.keys] += 1
             if not self.waits:
                 self.report_failure()
-        self.keys = ()
+        self.kept_keys, self.keys = self.keys, ()
         return True
 
     def report_failure(self) -> None:
@@ -119,6 +119,9 @@ class NaiveOp(Hooks):
             self.report_failure()
             if isinstance(self.value, tuple):
                 self.on_undelivered(self.value)
+                assert self.owner is not None
+                for key in self.kept_keys:
+                    self.owner.notify(key, 1)
         self.waits = []
 
 
@@ -151,7 +154,7 @@ class NaivePurgatory:
         self.ended: Counter[Outcome] = Counter()
         self.nested: list[str | None] = []  # None: every key
         self.walking = False
-        self.soon: list[str] = []
+        self.soon: dict[str, float] = {}
         self.estimated_total = 0
         self.purge_wanted = False
         self.purges = 0
@@ -246,9 +249,9 @@ class NaivePurgatory:
         """
         return list(dict.fromkeys(op for ops in self.under.values() for op in ops if op.outcome is None))
 
-    def notify(self, key: str) -> None:
-        if key in self.under and key not in self.soon:
-            self.soon.append(key)
+    def notify(self, key: str, limit: float = math.inf) -> None:
+        if key in self.under:
+            self.soon[key] = self.soon.get(key, 0) + limit
 
     # time
 
@@ -264,13 +267,20 @@ class NaivePurgatory:
         while due := [op for op in self.pending if op.due is not None and op.due <= self.now]:
             self.expire(self.side.next_tried(due))
         while self.soon:
-            key = self.soon.pop(0)
+            key = next(iter(self.soon))
+            limit = self.soon.pop(key)
             for op in list(self.under.get(key, [])):
+                keys = op.keys
                 self.check(key, [op])
+                limit -= op.outcome is Outcome.COMPLETED and len(keys) == 1
+                if limit == 0:
+                    break
         if self.purge_wanted:
             self.purge()
         for op in self.side.ops:
             op.deliver()
+        if self.soon:  # something was put back
+            self.turn()
 
     def expire(self, op: NaiveOp) -> bool:
         op.due, op.last_try = None, True

@@ -109,7 +109,7 @@ async def test_fetch_without_time_answers_at_once(
     assert await feed.fetch(0, min_bytes=5, timeout=timeout) == b"he"
     assert await feed.fetch(2, min_bytes=5, timeout=timeout) == b""
     statistics = feed.purgatory.statistics()
-    assert (statistics.completed, statistics.wakeups) == (2, 0)
+    assert (statistics.expired, statistics.wakeups) == (2, 0)
 
 
 async def test_fetch_min_bytes_0_never_parks(feed: Feed[str, bytes]) -> None:

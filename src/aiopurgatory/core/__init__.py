@@ -20,11 +20,12 @@ length neither recurse nor lose a link. A mark asks for a check on the next iter
 merged. Checks and marks are numbered in their order. A read that began after a check with some number sees the change
 that caused it, so all awaited conditions that this check wakes may share one read.
 
-**Standing waits** (standing). What has to be awaited is read by a task. Its operation stays parked meanwhile: a check
-does not end it, but calls for a read. Awaited conditions, follow(), event streams and listeners of logs wait so. A
-check with a limit calls for that many reads. A read that finds nothing passes its call on to an operation that has not
-read since that check, unless it takes what it finds: then another was faster. A read that is given up passes it on to
-any.
+**Reads** (bell, awaited, stream_wait). What has to be awaited is read by a task. Its operation stays parked
+meanwhile: a check does not end it, but rings a bell, and the task reads once more. An awaited condition ends with the
+first value; a stream goes on from value to value (``follow()``, event streams, listeners of logs).
+
+**Calls** (calls). A check with a limit calls that many operations, the oldest first, and loses no call: it is answered,
+passed on, owed while all are busy, or ends since everybody has looked. What an operation has put back is called anew.
 
 **Due and last read.** An operation whose time is up is DUE, and is tried once more: what came in with the deadline
 wins. If that try ends nothing, it expires. An awaited condition answers that try with LAST_READ, and stays pending,

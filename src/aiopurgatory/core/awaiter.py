@@ -32,6 +32,7 @@ class Awaiter(Awaiters):
     def __init__(self, op: Operation, is_task: bool) -> None:
         self.waiting = 0
         self.has_left = False
+        self.keys = ()
         self.context = None
         self._op = op
         self._is_task = is_task
@@ -114,7 +115,7 @@ class Awaiter(Awaiters):
         head.has_left = True
         head.waiting -= 1
         if head.waiting == 0 and self._op._op_ready:
-            handle_undelivered(self._op)
+            handle_undelivered(self._op, head.keys)
 
     def remove(self, callback: Callable[[Any], object]) -> int:
         """Remove *callback* from the chain that begins here. Returns: how often it was there."""

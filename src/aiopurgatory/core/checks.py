@@ -9,19 +9,16 @@ from typing import Final, cast
 
 from mypy_extensions import i64
 
+from .calls import Calls
 from .deadlines import ClockAlarm
 from .endings import attempt
 from .loop import Loop
 from .observer import Finder
 from .operation import COMPLETED, FAILED, PENDING, Operation
-from .watchers import ALL, Watchers, listed
+from .watchers import ALL, WaitLine, Watchers, listed
 
 #: Stands for every key among those to be checked.
 EVERY_KEY: Final = object()
-#: The number of no check: newer than any.
-NO_CHECK: Final = ALL
-#: Waiters that a check with a limit copies at first: waking one must not cost a copy of the whole list.
-FIRST_SLICE: Final = 16
 
 
 class KeyChecks:
@@ -42,9 +39,8 @@ class KeyChecks:
         # The operation that the running check tries; and whether that check has ended one, or called for a read.
         self._tried: Operation | None = None
         self._has_effect = False
-        # The key of the running check if that has a limit, else EVERY_KEY; and the reads that count for the limit.
-        self._limited: Hashable = EVERY_KEY
-        self._called = 0
+        #: Gives the calls of checks with a limit.
+        self.calls: Final = Calls(self._line_of, self._look, self._postpone, alarm)
         #: Checks and marks are numbered in their order. The number of the newest, and that of the running check.
         self.newest: i64 = 0
         self._number: i64 = 0
@@ -60,7 +56,7 @@ class KeyChecks:
         self._soon_number: i64 = 0
 
     def check(self, key: Hashable, entry: object, limit: int) -> int:
-        """Try everything in *entry*, which waits under *key*, until *limit* have ended. Returns: how many that ended.
+        """Try everything in *entry*, which waits under *key*, or make *limit* calls. Returns: how many that ended.
 
         A check from inside a check is queued and run when this one is finished: a chain of any length neither recurses
         nor loses a link (I7). Queued twice, it is run once, after the later call; the limits add up.
@@ -71,6 +67,22 @@ class KeyChecks:
             return 0
         ended = self._check_now(key, entry, limit)
         if self._nested:
+            self._check_nested()
+        return ended
+
+    def check_each(self, keys: tuple[Hashable, ...], limit: int) -> int:
+        """Check *keys* as one step: what hooks check meanwhile is checked after all of them. Returns: as check()."""
+        self._loop.check_thread()
+        ended = 0
+        for key in keys:
+            entry = self._watchers.entry_of(key)
+            if entry is None:
+                self.miss(key)
+            elif self._walking:
+                mark(self._nested, key, limit)
+            else:
+                ended += self._check_now(key, entry, limit)
+        if not self._walking:
             self._check_nested()
         return ended
 
@@ -97,7 +109,7 @@ class KeyChecks:
 
     def has_work(self) -> bool:
         """Is a key marked, or partly checked?"""
-        return bool(self._soon) or self._steps is not None
+        return bool(self._soon) or bool(self.calls.passed) or self._steps is not None
 
     def work(self, share: float) -> bool:
         """Check the marked keys for *share* seconds. Returns: whether the current key may have more."""
@@ -105,7 +117,7 @@ class KeyChecks:
         stop = turn_time() + share
         while self.has_work():
             if self._steps is None:
-                self._steps = self._check_marked()
+                self._steps = self._next_steps()
             try:
                 for _ in self._steps:
                     if turn_time() >= stop:
@@ -126,6 +138,9 @@ class KeyChecks:
         for key in op._op_keys:
             if key in self._soon or key in self.coming:
                 return True
+        for call in self.calls.passed:
+            if call.key in op._op_keys:
+                return True
         return is_working and self._soon_key in op._op_keys
 
     def clear(self) -> None:
@@ -134,13 +149,19 @@ class KeyChecks:
         self._nested.clear()
         self._soon.clear()
         self.coming.clear()
+        self.calls.passed.clear()
 
     def _check_now(self, key: Hashable, entry: object, limit: int) -> int:
         """Make a check, which tells of all that has happened until now. Returns: as check()."""
         self.newest += 1
         self._number = self.newest
         self._has_effect = False
-        ended = self._walk(key, entry, limit)
+        if limit == ALL:
+            ended = self._walk(key, entry, ALL)
+        else:
+            for _ in self.calls.give(key, self._number, limit):
+                pass
+            ended = self.calls.ended
         self.checks += 1
         if not self._has_effect:
             self.without_effect += 1
@@ -169,11 +190,11 @@ class KeyChecks:
     def _walk(self, key: Hashable, entry: object, limit: int) -> int:
         """Try everything in *entry*, and queue the checks that hooks call meanwhile. Returns: how many that ended.
 
-        If a hook raises a BaseException, the rest is checked on the next iterations.
+        If a hook raises a BaseException, *key* is checked with *limit* on the next iterations.
         """
         self._walking = True
         try:
-            return self._try_all(key, entry, limit)
+            return self._try_all(key, entry)
         except BaseException:
             self._postpone(key, limit)
             self._postpone_nested()
@@ -181,7 +202,6 @@ class KeyChecks:
         finally:
             self._walking = False
             self._tried = None
-            self._limited = EVERY_KEY
 
     def _postpone_nested(self) -> None:
         while self._nested:
@@ -199,6 +219,8 @@ class KeyChecks:
     # A key's __eq__ is the user's code. If it raises, that must not end a check or the clock task (I11).
 
     def _postpone(self, key: Hashable, limit: int) -> None:
+        if self._watchers.pending == 0:
+            return
         try:
             self._mark(key, limit)
         except (Exception, CancelledError) as exc:
@@ -211,74 +233,81 @@ class KeyChecks:
             self._loop.report(None, exc, "a key cannot be compared")
             return None
 
-    def _check_marked(self) -> Iterator[None]:
-        """Check the key that was marked first. Yields between any two operations."""
+    def _line_of(self, key: Hashable) -> WaitLine | None:
+        try:
+            return self._watchers.line_of(key)
+        except (Exception, CancelledError) as exc:
+            self._loop.report(None, exc, "a key cannot be compared")
+            return None
+
+    def _next_steps(self) -> Iterator[None]:
+        """Begin a call that was passed on, or the check of the key that was marked first."""
+        if self.calls.passed:
+            call = self.calls.passed.popleft()
+            self._soon_key = call.key
+            return self._make(self.calls.give_on(call), True)
         # Unmarked before it is walked: marked again meanwhile, it is walked once more.
         key, limit = self._soon.popitem(last=False)
         self._soon_key = key
         self.newest += 1
         self._soon_number = self.newest
-        # Key by key: listing a million operations at once would block the loop (I8).
-        keys = list(self._watchers.by_key) if key is EVERY_KEY else [key]
-        # The ids of the operations with several keys. An id may be reused: then the first try of the operation saw a
-        # later state.
-        met: set[int] = set()
-        ended = 0
-        is_counted = has_effect = False
-        for number, each in enumerate(keys):
-            if number > 0:
-                yield
-            for place, op in enumerate(listed(self._entry_of(each))):
-                if place > 0:
-                    yield
+        return self._make(self._try_marked(key) if limit == ALL else self.calls.give(key, self.newest, limit), False)
+
+    def _make(self, looks: Iterator[None], has_effect: bool) -> Iterator[None]:
+        """Make *looks*, and after each the checks that its hooks have called. *has_effect*: do not count them."""
+        is_counted = has_effect
+        self._has_effect = False
+        try:
+            for _ in looks:
                 if not is_counted:
                     is_counted = True
                     self.checks += 1
                     self.without_effect += 1
-                if key is EVERY_KEY and len(op._op_keys) > 1:
-                    if id(op) in met:
-                        continue
-                    met.add(id(op))
-                self._number = self._soon_number
+                if self._has_effect and not has_effect:
+                    has_effect = True
+                    self.without_effect -= 1
+                self._check_nested()
                 self._has_effect = False
-                self._limited = EVERY_KEY if limit == ALL else key
-                self._called = 0
-                try:
-                    ended += self._walk(key, op, ALL)
-                    ended += self._called
-                    if self._has_effect and not has_effect:
-                        has_effect = True
-                        self.without_effect -= 1
-                    self._check_nested()
-                except CancelledError:
-                    pass  # an operation's failure: it must not be taken for a cancellation of the clock task (I11)
-                if ended >= limit:
-                    break
+                yield
+        except CancelledError:
+            pass  # an operation's failure: it must not be taken for a cancellation of the clock task (I11)
 
-    def _try_all(self, key: Hashable, entry: object, limit: int) -> int:
+    def _try_marked(self, key: Hashable) -> Iterator[None]:
+        # The ids of the operations with several keys. An id may be reused: then the first try of the operation saw a
+        # later state.
+        met: set[int] = set()
+        for op in self._marked(key):
+            if key is EVERY_KEY and len(op._op_keys) > 1:
+                if id(op) in met:
+                    continue
+                met.add(id(op))
+            self._number = self._soon_number
+            try:  # noqa: SIM105 suppress() is a call
+                self._walk(key, op, ALL)
+            except CancelledError:
+                pass  # as above
+            yield
+
+    def _marked(self, key: Hashable) -> Iterator[Operation]:
+        """List the operations under *key*, or under every key, in slices (I8)."""
+        watchers = self._watchers
+        for keys in watchers.keys_in_slices() if key is EVERY_KEY else ([key],):
+            for each in keys:
+                for ops in watchers.ops_in_slices(self._entry_of(each)):
+                    yield from ops
+
+    def _try_all(self, key: Hashable, entry: object) -> int:
         """Try the operations now in *entry*, oldest first: those added later have seen a later state (I12)."""
-        if entry is not None and not isinstance(entry, dict):
+        if entry is not None and not isinstance(entry, WaitLine):
             return self._try_one(key, cast(Operation, entry))
-        if limit < ALL - FIRST_SLICE:
-            return self._try_some(key, entry, limit)
         ended = 0
         for op in self._watchers.all_pending() if key is EVERY_KEY else listed(entry):
             ended += self._try_one(key, op)
         return ended
 
-    def _try_some(self, key: Hashable, entry: object, limit: int) -> int:
-        self._limited = key
-        ended = self._called = 0
-        tried: set[int] = set()
-        for most in (limit + FIRST_SLICE, ALL):
-            for op in listed(entry, most):
-                if ended + self._called >= limit:
-                    return ended
-                if id(op) not in tried:
-                    tried.add(id(op))
-                    ended += self._try_one(key, op)
-            entry = self._entry_of(key)
-        return ended
+    def _look(self, key: Hashable, op: Operation, number: i64) -> int:
+        self._number = number
+        return self._walk(key, op, 1)
 
     def _try_one(self, key: Hashable, op: Operation) -> int:
         """Try *op*, waiting under *key*, unless it has ended. Returns: 1 if this ended it, else 0."""

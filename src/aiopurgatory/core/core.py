@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Hashable
-from typing import Any, Final, cast, final
+from typing import Any, Final, final
 
 from mypy_extensions import u8
 
@@ -15,7 +15,7 @@ from ..arguments import described
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..statistics import Statistics
 from .deadlines import AWAKE, ClockAlarm, Deadlines, TimedBlock
-from .endings import attempt, call_each_then_raise, publish_failure, unlink
+from .endings import attempt, call_each_then_raise, complete, publish_failure, unlink
 from .loop import Loop
 from .nanoseconds import timeout_seconds
 from .observer import Finder, Observer, Observers
@@ -35,6 +35,7 @@ from .operation import (
     Owner,
     no_timeout,
     not_an_operation,
+    require_mutable,
 )
 from .purging import Purging
 from .unawaited import Unawaited
@@ -81,6 +82,8 @@ class Core(Owner):
         self.checks: Final = self.purging.checks(self.finder, turn_budget)
         self._unawaited: Final = Unawaited(loop, turn_budget)
         self._max_pending: Final = max_pending
+        #: The class of the newest operation that was watched.
+        self._last_kind: Any = None
         self.turn_budget: Final = turn_budget
         self.state = NEW
         # How operations ended: each counts in exactly one of these (I5).
@@ -92,9 +95,8 @@ class Core(Owner):
         self.missed = 0
         #: PurgatoryFullError raised.
         self.refused = 0
-        #: Reads of awaited conditions that a check called for; and how many of them found nothing.
-        self.reads = 0
-        self.reads_in_vain = 0
+        #: Reads of hand-outs whose tasks have left: they go on.
+        self.kept_reads: Final[set[Any]] = set()
         #: Seconds that the longest iteration took.
         self.longest_turn = 0.0
 
@@ -142,12 +144,14 @@ class Core(Owner):
 
     # the way in
 
-    def park(self, candidate: Any, keys: Any, timeout: object = NOT_GIVEN) -> bool:
+    def park(self, candidate: Any, keys: Any, timeout: object = NOT_GIVEN, at_once: bool = False) -> bool:
         """Try, register under every key, start the timeout, try again. Returns: True iff that ended the operation.
 
         The first try may save the registration. The second follows it, so that no event is missed: an earlier event is
         seen by the second try, and a later one finds the operation under its key. That makes two tries, not one per
         key.
+
+        Args: at_once: with a timeout of 0, the first try is the only one: it is behind an awaiting method.
 
         Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch; differs: an exception in a try ends the operation.
         """
@@ -157,6 +161,9 @@ class Core(Owner):
         if not isinstance(candidate, Operation):
             raise not_an_operation(candidate)
         op = candidate
+        if type(op) is not self._last_kind:
+            require_mutable(type(op))
+            self._last_kind = type(op)
         watch_keys = checked_keys(keys)
         seconds = op._op_timeout if timeout is NOT_GIVEN else timeout_seconds(timeout)
         if seconds == UNSET:
@@ -170,10 +177,13 @@ class Core(Owner):
         op._op_keys = watch_keys
         if attempt(op) != PENDING:
             return True
+        if at_once and op._op_timeout == 0.0:
+            complete(op, EXPIRED)
+            return True
         full = self._max_pending is not None and self.watchers.pending >= self._max_pending
-        if full or self.state != OPEN:
+        if (full and op._op_due == NOT_DUE) or self.state != OPEN:
             leave_untouched(op)
-            raise self._full() if full else self.refusal()
+            raise self._full() if self.state == OPEN else self.refusal()
         now = self.loop.time()
         # atomic: no await
         try:
@@ -278,6 +288,9 @@ class Core(Owner):
         if not op._op_retrieved:
             self._unawaited.add(op, self.state == OPEN)
 
+    def call_again(self, keys: tuple[Hashable, ...]) -> None:
+        self.checks.calls.again(keys)
+
     def is_unchecked(self, op: Operation) -> bool:
         """Return True if the time of *op* is up and no check of its keys is on its way."""
         if self.deadlines.is_expiring_all:
@@ -355,4 +368,5 @@ def leave_untouched(op: Operation) -> None:
 
 def owner_of(op: Operation) -> Core:
     """The core that *op*, which has been watched, waits in."""
-    return cast(Core, op._op_owner)
+    core: Any = op._op_owner  # not cast(), which is a call
+    return core  # type: ignore[no-any-return]

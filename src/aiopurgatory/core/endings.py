@@ -8,7 +8,7 @@ when all structures are consistent (I7).
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import TracebackType
 from typing import Any, Final, cast, final
 
@@ -41,6 +41,7 @@ def unlink(op: Operation, outcome: u8) -> None:
 def publish(op: Operation, outcome: u8, result: object, raises: bool) -> None:
     """Publish the result of the ended *op*: wake its awaiters, count it, tell the observers, drop its keys."""
     head = cast("Awaiters | None", op._op_result)
+    keys = op._op_keys
     op._op_state = outcome
     op._op_result = result
     op._op_raises = raises
@@ -53,11 +54,13 @@ def publish(op: Operation, outcome: u8, result: object, raises: bool) -> None:
             owner.ended(op, outcome, head)
     finally:
         op._op_keys = ()
-    if head is not None and outcome != FAILED and head.has_left and head.waiting == 0:
-        handle_undelivered(op)
+    if head is not None:
+        head.keys = keys
+        if outcome != FAILED and head.has_left and head.waiting == 0:
+            handle_undelivered(op, keys)
 
 
-def handle_undelivered(op: Operation) -> None:
+def handle_undelivered(op: Operation, keys: tuple[Hashable, ...]) -> None:
     """Called when every awaiter of the ready *op* has left: report the failure, or release the result."""
     if op._op_retrieved or op._op_state == CANCELLED:
         return
@@ -66,14 +69,19 @@ def handle_undelivered(op: Operation) -> None:
         if owner is not None:
             owner.left(op)
     elif not op._op_raises:
-        put_back(op, op.on_undelivered, op._op_result)
+        put_back(op, op.on_undelivered, op._op_result, keys)
 
 
-def put_back(op: Operation, on_undelivered: Callable[[Any], object], result: object) -> None:
-    """Release a *result* of *op* that nothing received."""
-    if op._op_owner is not None:
-        op._op_owner.undelivered += 1
+def put_back(
+    op: Operation, on_undelivered: Callable[[Any], object], result: object, keys: tuple[Hashable, ...]
+) -> None:
+    """Release a *result* of *op*, which waited under *keys*, that nothing received (C3)."""
+    owner = op._op_owner
+    if owner is not None:
+        owner.undelivered += 1
     call_hook(op, "on_undelivered", on_undelivered, result)
+    if owner is not None:
+        owner.call_again(keys)
 
 
 def call_hook(op: Operation, name: str, hook: Callable[..., object], *arguments: object) -> None:

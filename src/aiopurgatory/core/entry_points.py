@@ -16,7 +16,7 @@ from .nanoseconds import timeout_seconds
 from .operation import CANCELLED, COMPLETED, FAILED, NOT_GIVEN
 from .outcome import AnyOperation
 from .timeouts import Timeout
-from .watchers import ALL
+from .watchers import ALL, checked_keys
 
 OpT = TypeVar("OpT", bound=AnyOperation)
 
@@ -121,12 +121,12 @@ class EntryPoints:
 
         Args:
             key: any hashable. Its state has changed.
-            limit: an int; stop when this many have ended. None (default): no limit. ``limit=1`` wakes one of many idle
-                workers. Operations that do not end do not count, but the reads of awaited conditions do: so many
-                begin. A read that finds nothing, fails or is cancelled passes its call on to the next operation that
-                waits under *key*. A hand-out (``on_undelivered=``) that finds nothing does not: another was faster. So
-                let hand-outs of different things wait under different keys. (With a limit, an operation that is
-                watched during the check may be tried, too.)
+            limit: an int; wake this many, the oldest first. None (default): no limit. ``limit=1`` wakes one of many
+                idle workers. Each operation that completes counts, if it waits under *key* alone: what it takes
+                otherwise may be another key's. An awaited condition counts when it is called, unless it is reading
+                already. If it then finds nothing, fails, or its task leaves, its call goes on to the next. A hand-out
+                (``on_undelivered=``) that finds nothing keeps it: another was faster. So with a limit, let only
+                conditions that want the same wait under one key.
 
         Returns: an int: how many operations this call ended, completed or failed; 0 for a key that nothing watches.
 
@@ -158,6 +158,20 @@ class EntryPoints:
         Raises: RuntimeError: called from another thread.
         """
         self._checks.mark(key, checked_limit(limit))
+
+    def check_each(self, keys: Items[Hashable], limit: SupportsIndex | None = None) -> int:
+        """Check several keys as one step, as after a transaction: in their order, each as by check_and_complete().
+
+        What hooks check meanwhile is checked after all of *keys*.
+
+        Args:
+            keys: a list, tuple or other iterable of hashables, as for watch(); duplicates count once.
+            limit: as for check_and_complete(), for each key.
+
+        Returns: an int: how many operations this call ended. Called from a hook during another check: 0 (I7).
+        Raises: TypeError, ValueError: as watch() for *keys*. RuntimeError: called from another thread.
+        """
+        return self._checks.check_each(checked_keys(keys), checked_limit(limit))
 
     def check_all(self) -> int:
         """Check every key, trying each operation once. Use it when notifications may have been lost.

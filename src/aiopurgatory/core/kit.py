@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import cast
 
+from ..arguments import Items
+from .awaited import AwaitedWait as AwaitedWait
 from .awaiter import AwaitableOperation as AwaitableOperation
-from .checks import NO_CHECK as NO_CHECK
+from .bell import NO_CHECK as NO_CHECK
 from .core import Core as Core
 from .endings import Failure as Failure
-from .endings import complete
 from .endings import require_plain as require_plain
+from .entry_points import EntryPoints, OpT
 from .entry_points import checked_limit as checked_limit
 from .entry_points import core_of as core_of
 from .nanoseconds import NS as NS
@@ -22,20 +24,15 @@ from .nanoseconds import RANGE as RANGE
 from .nanoseconds import ceil_ns as ceil_ns
 from .observer import Observer as Observer
 from .observer import checked_observers as checked_observers
-from .operation import EXPIRED, MISSED, NOT_DUE, PENDING, UNPARKED, Operation
+from .operation import MISSED, PENDING, Operation
 from .operation import deadline_seconds as deadline_seconds
 from .outcome import Outcome as Outcome
-from .standing import StandingWait as StandingWait
+from .stream_wait import StreamWait as StreamWait
 from .watchers import checked_keys as checked_keys
 
 
 def is_pending(op: Operation) -> bool:
     return op._op_state == PENDING
-
-
-def is_due(op: Operation) -> bool:
-    """Has its deadline passed?"""
-    return op._op_due != NOT_DUE
 
 
 def is_missed(op: Operation) -> bool:
@@ -62,14 +59,7 @@ def failure_of(op: Operation) -> BaseException | None:
     return cast(Failure, op._op_result).exc if op._op_raises else None
 
 
-def expire_only_try(op: Operation) -> bool:
-    """End *op* as EXPIRED, if its timeout is 0 and this is its first try. It never parks then.
-
-    For the try_complete() of an operation behind an awaiting method: there, a timeout of 0 or less means one try.
-
-    Returns: whether it ended *op*.
-    """
-    if op._op_timeout > 0.0 or op._op_watched_at != UNPARKED:
-        return False
-    complete(op, EXPIRED)
-    return True
+def park_awaited(purgatory: EntryPoints, op: OpT, keys: Items[Hashable]) -> OpT:
+    """Watch *op*, which is behind an awaiting method: with a timeout of 0, it is tried once, and does not wait."""
+    core_of(purgatory).park(op, keys, at_once=True)
+    return op

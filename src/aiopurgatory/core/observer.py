@@ -80,6 +80,9 @@ class Finder:
     def endless(self, key: Hashable, entry: object) -> None:
         """Checks without effect lead to each other. The newest was of *key*, with *entry*."""
 
+    def endless_reads(self, op: Operation) -> None:
+        """Reads for *op* follow at once on each other."""
+
 
 def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     """Return *observers*, each once. Raises: TypeError: one is not an Observer."""

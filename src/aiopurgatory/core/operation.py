@@ -45,11 +45,13 @@ COROUTINE: Final = CoroutineType
 class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc 2.4); mypy refuses a missing method
     """The tasks and callbacks waiting for one operation, as the operation sees them."""
 
-    __slots__ = ("context", "has_left", "waiting")
+    __slots__ = ("context", "has_left", "keys", "waiting")
 
     #: How many have neither taken the result nor left; and whether a task has left.
     waiting: int
     has_left: bool
+    #: The keys of the operation once that has ended: an undelivered result may be for others that wait there.
+    keys: tuple[Hashable, ...]
     #: The contextvars context of the first that came; None if it left early.
     context: Any
 
@@ -65,6 +67,9 @@ class Owner:
         self.loop: Final = loop
         #: Results that no awaiter took.
         self.undelivered = 0
+        #: Reads of awaited conditions that a check called for; and how many of them found nothing.
+        self.reads = 0
+        self.reads_in_vain = 0
         #: The class of the newest operation that has ended, if it does not override on_end().
         self.plain_kind: Any = None
 
@@ -75,6 +80,10 @@ class Owner:
     @abstractmethod
     def ended(self, op: Operation, outcome: u8, head: Awaiters | None) -> None:
         """Count the end of *op* and tell the observers. *head*: its first awaiter; None: it never had one."""
+
+    @abstractmethod
+    def call_again(self, keys: tuple[Hashable, ...]) -> None:
+        """Something was put back that may be for others under *keys*: call one of each."""
 
     @abstractmethod
     def left(self, op: Operation) -> None:
@@ -97,6 +106,7 @@ class Operation(Entry):
     _op_retrieved: bool = False  # somebody has seen the result
     _op_due: u8 = NOT_DUE
     _op_trying: bool = False  # try_complete runs
+    _op_hands_out: bool = False  # a try takes what it finds
     _op_timeout: float = UNSET
     _op_watched_at: float = UNPARKED
     _op_owner: Owner | None = None  # set when it is watched, and kept
@@ -181,6 +191,11 @@ class Operation(Entry):
         return self._op_state == EXPIRED
 
     @property
+    def is_due(self) -> bool:
+        """True during the try_complete() at its deadline, from where ``Purgatory.reschedule()`` puts the expiry off."""
+        return self._op_due == DUE
+
+    @property
     def timeout(self) -> float | None:
         """The timeout in seconds; None for no deadline, and before it is given to ``watch()``."""
         return self._op_timeout if 0.0 <= self._op_timeout < inf else None
@@ -219,6 +234,14 @@ def deadline_seconds(op: Operation) -> float | None:
 def no_timeout(op: Operation) -> TypeError:
     name = type(op).__name__
     return TypeError(f"{name} has no timeout; pass watch(op, keys, timeout=...), or call super().__init__(timeout)")
+
+
+def require_mutable(kind: Any) -> None:
+    """Raise TypeError if *kind*, a class of operations, is a frozen dataclass. (Compiled code would not notice.)"""
+    if getattr(getattr(kind, "__dataclass_params__", None), "frozen", False):
+        raise TypeError(
+            f"op must not be a frozen dataclass: its state changes; got {kind.__name__}, make it a @dataclass(eq=False)"
+        )
 
 
 def not_an_operation(candidate: Any) -> TypeError:

@@ -89,18 +89,19 @@ class Purging:
         self.ended = 0
         self.is_due = False
         self.purges += 1
-        for key in list(watchers.by_key):
-            try:
-                ops = watchers.waiting(key)
-            except (Exception, CancelledError):
-                continue
-            for op in ops:
-                if op._op_state != PENDING:
-                    before = watchers.entries
-                    # A stored key is found without comparing it, unless others have its hash: it stays, then.
-                    watchers.remove(op, (key,))
-                    self.purged += before - watchers.entries
-                yield
+        for keys in watchers.keys_in_slices():
+            for key in keys:
+                try:
+                    ops = watchers.waiting(key)
+                except (Exception, CancelledError):
+                    continue
+                for op in ops:
+                    if op._op_state != PENDING:
+                        before = watchers.entries
+                        # A stored key is found without comparing it, unless others have its hash: it stays, then.
+                        watchers.remove(op, (key,))
+                        self.purged += before - watchers.entries
+                    yield
 
 
 @final

@@ -16,11 +16,11 @@ from .core import NEW, OPEN, Core
 from .deadlines import TimedBlock
 from .nanoseconds import ceil_ns, seconds_or_inf
 
-# The states of a timeout. EXPIRING and CLOSING: its task is cancelled, and has not left the block yet.
+# The states of a timeout. FIRING and CLOSING: its task is cancelled, and has not left the block yet.
 CREATED: Final = 0
 ACTIVE: Final = 1
-EXPIRING: Final = 2
-EXPIRED: Final = 3
+FIRING: Final = 2
+FIRED: Final = 3
 FINISHED: Final = 4
 CLOSING: Final = 5
 #: Between ``__aenter__()`` and the await of its result.
@@ -58,7 +58,7 @@ class Timeout(TimedBlock):
 
     def expired(self) -> bool:
         """Return True if the deadline came before the block was left."""
-        return self._state == EXPIRING or self._state == EXPIRED
+        return self._state == FIRING or self._state == FIRED
 
     def reschedule(self, when: SupportsFloat | None) -> None:
         """Move the deadline. Cost: O(levels).
@@ -85,7 +85,7 @@ class Timeout(TimedBlock):
 
     def fire(self) -> None:
         """Cancel the task: the deadline has come."""
-        self._state = EXPIRING
+        self._state = FIRING
         self._task.cancel()
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ def close_if_active(timeout: Timeout) -> None:
 def leave_cancelled(timeout: Timeout, exc_type: type[BaseException] | None, exc: BaseException | None) -> Any:
     """Leave the block after its task was cancelled here. Raises: TimeoutError, or PurgatoryClosedError."""
     is_closing = timeout._state == CLOSING
-    timeout._state = FINISHED if is_closing else EXPIRED
+    timeout._state = FINISHED if is_closing else FIRED
     task, timeout._task = timeout._task, None
     if task.uncancel() <= timeout._cancelling and exc_type is not None and exc is not None:
         # There was no other request to cancel the task.

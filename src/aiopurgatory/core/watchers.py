@@ -3,35 +3,126 @@
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from collections.abc import Hashable
+from bisect import bisect_left, insort
+from collections.abc import Hashable, Iterator
 from itertools import islice
-from typing import Any, Final, cast
+from operator import neg
+from typing import Any, Final, cast, final
+
+from mypy_extensions import i64
 
 from ..arguments import require_hashable, require_items, unhashable
 from .operation import PENDING, Operation
 
 #: No limit. (Larger integers are objects in compiled code, and each comparison converts them.)
 ALL: Final = 1 << 60
+#: Entries that are listed in one piece, between two readings of the clock.
+SLICE: Final = 10_000
+#: Operations that a check with a limit lists at first: waking one must not cost a list of all.
+FEW: Final = 256
+
+
+@final
+class WaitLine:
+    """The operations under a key that more than one waits for, by number: in order of arrival (I12).
+
+    For calls (see calls), it also knows which of them can look. Only numbers are kept for that, so that nothing of an
+    ended operation stays (I6).
+    """
+
+    __slots__ = ("_able", "_listed", "_place", "late", "newest", "ops", "owed")
+
+    def __init__(self) -> None:
+        self.ops: dict[int, Operation] = {}
+        #: The numbers of operations that can look, the oldest last. Gone ones are dropped where they are met.
+        self._able: list[int] = []
+        #: The newest number that was ever listed there; and the place of the one that next() has returned.
+        self._listed = 0
+        self._place = 0
+        #: The number of the newest call; how many operations were busy then and can look again; and the numbers of the
+        #: calls for which all were busy.
+        self.newest: i64 = 0
+        self.late = 0
+        self.owed: list[i64] = []
+
+    def next(self, after: int) -> Operation | None:
+        """Return the oldest operation that can look, of those behind the number *after*. Cost: O(1), amortized."""
+        able = self._able
+        while True:
+            place = bisect_left(able, -after, key=neg) if after > 0 else len(able)
+            while place > 0:
+                place -= 1
+                op = self.ops.get(able[place])
+                if op is not None and op._op_state == PENDING:
+                    self._place = place
+                    return op
+                del able[place]
+            if not self._list_more():
+                return None
+
+    def _list_more(self) -> bool:
+        """List some of those that have come since: as many as had to be passed over, so that each costs O(1)."""
+        passed = 0
+        more: list[int] = []
+        for number in self.ops:
+            if number <= self._listed:
+                passed += 1
+            elif len(more) < FEW or len(more) < passed:
+                more.append(number)
+            else:
+                break
+        if not more:
+            return False
+        self._listed = more[-1]
+        more.reverse()
+        self._able[:0] = more
+        return True
+
+    def take(self) -> None:
+        """The operation that next() has returned cannot look any more."""
+        del self._able[self._place]
+
+    def put_back(self, number: int) -> None:
+        """The operation with this *number* can look again."""
+        place = bisect_left(self._able, -number, key=neg)
+        if number <= self._listed and self._able[place : place + 1] != [number]:
+            self._able.insert(place, number)
+
+    def owe(self, number: i64, count: int) -> None:
+        """Note *count* calls with this *number* for which all were busy: the newest are enough, one for each waiter."""
+        for _ in range(min(count, len(self.ops))):
+            insort(self.owed, number)  # one that was passed on is older than others
+        del self.owed[: max(len(self.owed) - len(self.ops), 0)]
+
+    def pay(self, seen: i64) -> i64:
+        """Return the number of the oldest owed call after *seen*, which is owed no more; 0: there is none."""
+        for place, number in enumerate(self.owed):
+            if number > seen:
+                del self.owed[place]
+                return number
+        return 0
 
 
 class Watchers:
     """The operations under each watch key, in order of arrival (I12).
 
-    A key maps to its operation, or to a dict of operations from the second waiter on. Most keys have one waiter, and
+    A key maps to its operation, or to a line of operations from the second waiter on. Most keys have one waiter, and
     every object per operation costs time at each garbage collection: a fifth of the cost with a linked node per
-    (operation, key). The inner dict is keyed by a number: a subclass may define ``__eq__``, and no user code runs while
-    entries are moved. Consecutive numbers never collide in a dict, and the operation keeps the number object itself, so
-    it is found by identity. With ``id(op)``, which has equal low bits, leaving a key cost three times as much.
+    (operation, key). A line is keyed by a number: a subclass may define ``__eq__``, and no user code runs while entries
+    are moved. Consecutive numbers never collide in a dict, and the operation keeps the number object itself, so it is
+    found by identity. With ``id(op)``, which has equal low bits, leaving a key cost three times as much.
     """
 
     def __init__(self, may_be_stale: bool = False) -> None:
         #: May ended operations be listed? See purging.
         self.may_be_stale: Final = may_be_stale
-        #: The entry of each key: an Operation, or a dict of them by number; see listed().
+        #: The entry of each key: an Operation, or a WaitLine of them; see listed().
         self.by_key: dict[Hashable, object] = {}
-        self._numbers = 0
+        self._numbers = 1  # 0 is in front of the first
         #: Watch entries: an operation under three keys counts three times; with deferred purging, stale ones count.
         self.entries = 0
+        #: Entries that have been dropped so far.
+        self.dropped = 0
         #: Operations that wait now.
         self.pending = 0
 
@@ -43,11 +134,9 @@ class Watchers:
             for key in keys:
                 entry = by_key.setdefault(key, op)
                 if entry is not op:
-                    if isinstance(entry, dict):
-                        entry[self._number(op)] = op
-                    else:
-                        other = cast(Operation, entry)
-                        by_key[key] = {self._number(other): other, self._number(op): op}
+                    number = self._number(op)
+                    line = entry if isinstance(entry, WaitLine) else self._begin_line(key, entry, number - 1)
+                    line.ops[number] = op
                 added += 1
         except BaseException:  # a key that cannot be compared: undo the additions
             self.entries += added
@@ -80,16 +169,17 @@ class Watchers:
         entry = by_key.get(key)
         if entry is op:
             del by_key[key]
-        elif isinstance(entry, dict):
+        elif isinstance(entry, WaitLine):
             try:
-                del entry[op._op_number]
+                del entry.ops[number_of(op)]
             except KeyError:
                 return
-            if not entry:
+            if not entry.ops:
                 del by_key[key]
         else:
             return
         self.entries -= 1
+        self.dropped += 1
 
     def clear(self) -> None:
         """Drop all entries: only ended operations are left."""
@@ -110,7 +200,47 @@ class Watchers:
     def count(self, key: Hashable) -> int:
         """Return the number of operations under *key*, stale ones included. Cost: O(1)."""
         entry = self.entry_of(key)
-        return len(entry) if isinstance(entry, dict) else int(entry is not None)
+        return len(entry.ops) if isinstance(entry, WaitLine) else int(entry is not None)
+
+    def line_of(self, key: Hashable) -> WaitLine | None:
+        """Return the line of *key*, also if a single operation waits there; None if none does."""
+        entry = self.by_key.get(key)
+        if entry is None or isinstance(entry, WaitLine):
+            return entry
+        return self._begin_line(key, entry, 0)
+
+    def keys_in_slices(self) -> Iterator[list[Hashable]]:
+        """List the keys in slices, though the watchers may change in between: a list of all takes too long (I8).
+
+        A dict keeps its order: what was listed is at its front, and newcomers are at its end. What was dropped in
+        between may have been at the front, so the next slice begins that much earlier. So a key may be listed twice,
+        and none is missed.
+        """
+        left = len(self.by_key)
+        place = 0
+        while place < left:
+            before = self.dropped
+            keys = list(islice(self.by_key, place, place + SLICE))
+            if not keys:
+                break
+            yield keys
+            place = max(place + len(keys) - (self.dropped - before), 0)
+
+    def ops_in_slices(self, entry: object) -> Iterator[list[Operation]]:
+        """List the operations in an entry in slices: as keys_in_slices(), but each once."""
+        if not isinstance(entry, WaitLine):
+            yield listed(entry)
+            return
+        place = last = 0
+        newest = self._numbers
+        while last < newest:
+            before = self.dropped
+            found = list(islice(entry.ops.items(), place, place + SLICE))
+            if not found:
+                break
+            yield [op for number, op in found if last < number <= newest]
+            last = max(last, found[-1][0])
+            place = max(place + len(found) - (self.dropped - before), 0)
 
     def all_pending(self) -> list[Operation]:
         """Every operation that has not ended, once. Cost: O(entries)."""
@@ -132,8 +262,8 @@ class Watchers:
         for key, entry in self.by_key.items():
             ops = listed(entry)
             assert ops, f"I6: key {key!r} has no watchers"
-            if isinstance(entry, dict):
-                assert [op._op_number for op in ops] == list(entry), f"I6: entries of {key!r} do not go by number"
+            if isinstance(entry, WaitLine):
+                assert [op._op_number for op in ops] == list(entry.ops), f"I6: entries of {key!r} do not go by number"
             for op in ops:
                 entries.add((key, id(op)))
                 if op._op_state == PENDING:
@@ -144,20 +274,33 @@ class Watchers:
         assert len(pending) == self.pending, f"I5: {len(pending)} pending, the gauge says {self.pending}"
         return pending, entries
 
-    def _number(self, op: Operation) -> object:
-        number = op._op_number
-        if number is None:
+    def _begin_line(self, key: Hashable, entry: object, number: int) -> WaitLine:
+        """Begin a line with the operation *entry*. *number*: one before the operation that comes; 0: none comes."""
+        op = cast(Operation, entry)
+        if op._op_number is None and number > 0:
+            op._op_number = number  # unique under its keys: so far, it is alone there
+        line = WaitLine()
+        line.ops[self._number(op)] = op
+        self.by_key[key] = line
+        return line
+
+    def _number(self, op: Operation) -> int:
+        if op._op_number is None:
             self._numbers += 1
-            number = self._numbers
-            op._op_number = number
-        return number
+            op._op_number = self._numbers
+        return number_of(op)
+
+
+def number_of(op: Operation) -> int:
+    """The place of *op* in lines: greater than those of all that came before under its keys."""
+    return cast(int, op._op_number)
 
 
 def listed(entry: object, most: int = ALL) -> list[Operation]:
     """Return the oldest *most* operations in an entry of ``Watchers.by_key``: a copy. Cost: O(most)."""
-    if isinstance(entry, dict):
-        ops = entry.values()
-        return list(ops) if most >= len(entry) else list(islice(ops, most))
+    if isinstance(entry, WaitLine):
+        ops = entry.ops.values()
+        return list(ops) if most >= len(entry.ops) else list(islice(ops, most))
     return [] if entry is None else [cast(Operation, entry)]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, SupportsIndex, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_int, require_items
-from ..core.kit import AwaitableOperation, expire_only_try, is_pending
+from ..core.kit import AwaitableOperation, is_pending, park_awaited
 from ..errors import DeadlineError, PurgatoryError
 from ..operation import wait
 from ..purgatory import Purgatory
@@ -218,7 +218,7 @@ class DelayedProduce(AwaitableOperation):
             if error is not None or thresholds._value >= offset:
                 self._answers[key] = error
                 del self._needs[key]
-        return expire_only_try(self) if self._needs else self.force_complete()
+        return not self._needs and self.force_complete()
 
     def on_complete(self) -> dict[Hashable, Exception | None]:
         self._leave()
@@ -242,7 +242,7 @@ class DelayedProduce(AwaitableOperation):
         if not self._needs:
             self.force_complete()
             return self
-        purgatory.watch(self, [key_of(thresholds, offset) for thresholds, offset in self._needs.values()])
+        park_awaited(purgatory, self, [key_of(thresholds, offset) for thresholds, offset in self._needs.values()])
         if is_pending(self):
             self._entered = list(self._needs.values())  # without those that the tries of watch() have answered
             for thresholds, offset in self._entered:

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from ..arguments import described, require_int
+from ..core.kit import park_awaited
 from ..errors import PurgatoryError
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
@@ -44,10 +45,7 @@ class Readable(Protocol[T_co]):
 
 
 class DelayedFetch(DelayedOperation[dict[K, T | SourceError]]):
-    """Waits until its sources together have enough to read. Its result: for each key the data, or the SourceError.
-
-    With a timeout of 0 it reads at once and never parks, as behind any awaiting method.
-    """
+    """Waits until its sources together have enough to read. Its result: for each key the data, or the SourceError."""
 
     __slots__ = ("_max_bytes", "_min_bytes", "_positions")
 
@@ -60,8 +58,6 @@ class DelayedFetch(DelayedOperation[dict[K, T | SourceError]]):
     ) -> None:
         super().__init__(timeout)
         self._min_bytes, self._max_bytes = checked_sizes(min_bytes, max_bytes)
-        if self.timeout == 0.0:
-            self._min_bytes = 0
         self._positions = positions
 
     def try_complete(self) -> bool:
@@ -144,7 +140,7 @@ async def fetch(
     if not positions:
         raise ValueError("positions must name at least one source, got none")
     # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
-    return await purgatory.watch(DelayedFetch(dict(positions), timeout, min_bytes, max_bytes), tuple(positions))
+    return await park_awaited(purgatory, DelayedFetch(dict(positions), timeout, min_bytes, max_bytes), tuple(positions))
 
 
 class Feed(Generic[K, T]):
@@ -226,7 +222,9 @@ class Feed(Generic[K, T]):
         """
         # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
         positions = {self._key: (self._source, offset)}
-        answers = await self._purgatory.watch(DelayedFetch(positions, timeout, min_bytes, max_bytes), (self._key,))
+        answers = await park_awaited(
+            self._purgatory, DelayedFetch(positions, timeout, min_bytes, max_bytes), (self._key,)
+        )
         answer = answers.pop(self._key)
         if not isinstance(answer, SourceError):
             return answer

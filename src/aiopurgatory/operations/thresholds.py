@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import Any, Final, SupportsFloat, SupportsIndex, cast, final
 
 from ..arguments import described, require_error, require_int, require_methods
-from ..core.kit import AwaitableOperation, Failure, core_of, expire_only_try, is_pending
+from ..core.kit import AwaitableOperation, Failure, core_of, is_pending, park_awaited
 from ..errors import DeadlineError
 from ..operation import wait
 from ..purgatory import Purgatory
@@ -149,7 +149,7 @@ class Thresholds:
                 *offset* at the deadline; or the argument of fail().
         """
         op = ThresholdWait(self, as_int("offset", offset), timeout)
-        self._purgatory.watch(op, (key_of(self, op.offset),))
+        park_awaited(self._purgatory, op, (key_of(self, op.offset),))
         op.enter()
         return op
 
@@ -209,9 +209,7 @@ class ThresholdWait(AwaitableOperation):
             error = error_at(self._thresholds, self.offset)
             if error is not None:
                 return self.fail(error)
-        if self._thresholds._value >= self.offset:
-            return self.force_complete()
-        return expire_only_try(self)
+        return self._thresholds._value >= self.offset and self.force_complete()
 
     def on_complete(self) -> int:
         self._leave()

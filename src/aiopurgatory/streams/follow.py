@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Self, final
 
-from ..core.kit import StandingWait, core_of
+from ..core.kit import StreamWait, core_of
 from ..errors import PurgatoryClosedError
 from ..lifecycle import Closing
 from ..purgatory import Purgatory
@@ -18,7 +18,7 @@ from .tails import Tails
 
 
 @final
-class Listener(StandingWait):
+class Listener(StreamWait):
     """A listener, from its first event to its end. (The inspector shows the names of classes.)"""
 
     __slots__ = ()

@@ -15,7 +15,7 @@ from ..handover import Handover
 from ..purgatory import Purgatory
 from .answer import Answer, GroupLimitError, Refusals, ReplacedError
 from .policy import Policy
-from .poll import ClientOperation, LongPoll, Newcomers, Parked
+from .poll import ClientOperation, Newcomers, Parked
 from .prefer import PollRequest
 from .signals import on_stop_signal
 
@@ -147,7 +147,7 @@ class Desk:
 
     # places
 
-    def park(self, poll: LongPoll[Any], request: PollRequest[Any], parked: Parked) -> None:
+    def park(self, poll: ClientOperation[Any], request: PollRequest[Any], parked: Parked) -> None:
         """Add *poll* to *parked*, park it, and listen soon for its client's disconnect.
 
         Raises: PurgatoryFullError, PurgatoryClosedError.

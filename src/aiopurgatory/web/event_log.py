@@ -17,7 +17,7 @@ from .answer import NO_STORE, VARY, Answer, ReadFailedError, etag
 from .desk import Desk
 from .outages import Outages
 from .policy import Policy
-from .poll import LongPoll, Parked
+from .poll import LogPoll, Parked
 from .prefer import PollRequest, entity_tags
 from .responder import Content
 from .stream import EventFeed, EventStream, gone
@@ -57,7 +57,7 @@ class LogEvents(Content[Any]):
             while (found := await self._read(position)) is None and not is_over and (left := waiting.left()) > 0.0:
                 if parked:  # it has to wait again: the server was down
                     self.desk.leave(parked.pop())
-                poll = LongPoll(core_of(self.desk.purgatory), request, left, condition=waiting.try_to_end)
+                poll = LogPoll(request, left, waiting.try_to_end)
                 self.desk.park(poll, request, parked)
                 del poll  # an exception keeps this frame
                 await parked[0]
@@ -110,7 +110,7 @@ class LogWait:
         """Seconds until the poll ends."""
         return self._end - core_of(self._purgatory).loop.time()
 
-    def try_to_end(self, poll: LongPoll[Any]) -> bool:
+    def try_to_end(self, poll: LogPoll) -> bool:
         if self._end > self._until and self._position.is_read:
             self._end = self._until
             self._purgatory.reschedule(poll, self.left())

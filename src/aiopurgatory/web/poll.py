@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from math import inf
-from typing import Any, Generic, TypeAlias, final
+from typing import Any, Final, Generic, TypeAlias, final
 
-from ..core.kit import Core, StandingWait
+from ..core.kit import AwaitedWait, Core
 from ..operation import DelayedOperation
 from .asgi import Receive, listen
 from .prefer import K, PollRequest
@@ -17,23 +16,17 @@ from .prefer import K, PollRequest
 LISTEN_AFTER = 0.05
 
 
-class ClientOperation(StandingWait, DelayedOperation[None], Generic[K]):
-    """The place of a client: a poll, or an event stream. It can listen for the client's disconnect.
+#: The slots of a ClientOperation. Each class of places has them itself: one base of a class can have slots.
+SLOTS: Final = ("_listener", "client", "group", "left", "resource")
 
-    Args: stall, has_news: of a stream, see StandingWait.
-    """
 
-    __slots__ = ("_listener", "client", "group", "left", "resource")
+class ClientOperation(DelayedOperation[None], Generic[K]):
+    """The place of a client: a poll, or an event stream. It can listen for the client's disconnect."""
 
-    def __init__(
-        self,
-        core: Core,
-        request: PollRequest[K],
-        timeout: float | None,
-        stall: float = inf,
-        has_news: Callable[[], bool] | None = None,
-    ) -> None:
-        super().__init__(core, timeout, stall == inf, False, inf, stall, has_news)  # keywords would take a dict
+    __slots__ = ()
+
+    def place(self, request: PollRequest[K]) -> None:
+        """Set what places are told apart by."""
         self.resource, self.client, self.group = request.resource, request.client, request.group
         #: Whether the client has disconnected.
         self.left = False
@@ -62,37 +55,58 @@ class ClientOperation(StandingWait, DelayedOperation[None], Generic[K]):
 
 @final
 class LongPoll(ClientOperation[K]):
-    """Waits until *version* returns something else than *known*, or else until *condition* holds.
+    """Waits until *version* returns something else than *known*.
 
     It does not read the body, which is read when the answer is written. So a check of many polls is short, and the body
     covers events between the check and the answer.
-
-    Args: condition: gets this at each check, and at the deadline. Returns: whether it has ended this.
     """
 
-    __slots__ = ("_condition", "_known", "_version")
+    __slots__ = (*SLOTS, "_known", "_version")
 
-    def __init__(
-        self,
-        core: Core,
-        request: PollRequest[K],
-        timeout: float | None,
-        version: Callable[[K], str] | None = None,
-        known: str = "",
-        condition: Callable[[LongPoll[K]], bool] | None = None,
-    ) -> None:
-        super().__init__(core, request, timeout)
-        self._version, self._known, self._condition = version, known, condition
+    def __init__(self, request: PollRequest[K], timeout: float | None, version: Callable[[K], str], known: str) -> None:
+        super().__init__(timeout)
+        self.place(request)
+        self._version, self._known = version, known
 
     def try_complete(self) -> bool:
-        version, condition = self._version, self._condition
-        if version is not None:
-            return version(self.resource) != self._known and self.force_complete()
-        return condition is not None and condition(self)
+        return self._version(self.resource) != self._known and self.force_complete()
+
+
+@final
+class LogPoll(ClientOperation[str]):
+    """Waits until *try_to_end*, which gets this, has ended it."""
+
+    __slots__ = (*SLOTS, "_try_to_end")
+
+    def __init__(self, request: PollRequest[str], timeout: float | None, try_to_end: Callable[[LogPoll], bool]) -> None:
+        super().__init__(timeout)
+        self.place(request)
+        self._try_to_end = try_to_end
+
+    def try_complete(self) -> bool:
+        return self._try_to_end(self)
+
+
+@final
+class ReadPoll(AwaitedWait, ClientOperation[K]):
+    """Waits until a read finds something new. Args: hurry: called when its time is up."""
+
+    __slots__ = (*SLOTS, "_hurry")
+
+    def __init__(self, core: Core, request: PollRequest[K], timeout: float | None, hurry: Callable[[], object]) -> None:
+        super().__init__(timeout)
+        self.place(request)
+        self._hurry = hurry
+        self.begin_reads(core, False)
+
+    def try_complete(self) -> bool:
+        if self.is_due:
+            self._hurry()
+        return super().try_complete()
 
 
 #: The operations with which a poll has waited.
-Parked: TypeAlias = list[LongPoll[Any]]
+Parked: TypeAlias = list[ClientOperation[Any]]
 
 
 class Newcomers:

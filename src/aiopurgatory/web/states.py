@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Generic, final
+from typing import Final, Generic, cast, final
 
-from ..core.kit import NO_CHECK, StandingWait, core_of, is_due
+from ..core.kit import NO_CHECK, AwaitedWait, core_of
 from ..errors import GoneError, NotFoundError
 from ..waits import read_until
 from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag, tag_of
 from .desk import Desk
-from .poll import LongPoll, Parked
+from .poll import LongPoll, Parked, ReadPoll
 from .prefer import ANY, K, PollRequest
 from .reads import Asked, Reader
 from .responder import Content
@@ -36,7 +36,7 @@ class States(Content[K]):
             known = (version,)
             if wait > 0:
                 timeout = self.desk.policy.timeout(wait)
-                poll = LongPoll(core_of(self.desk.purgatory), request, timeout, reader.peek, version)
+                poll = LongPoll(request, timeout, reader.peek, version)
                 self.desk.park(poll, request, parked)
                 del poll, request  # an exception keeps this frame, and a parked poll no more of it than it needs
                 await parked[0]
@@ -63,13 +63,11 @@ class States(Content[K]):
     async def _answer_by_reads(self, request: PollRequest[K], wait: float, parked: Parked) -> Answer:
         reading = StateReading(self, request, is_late=wait <= 0)
         if wait > 0 or self.desk.purgatory.is_open:
-            timeout = self.desk.policy.timeout(wait) if wait > 0 else None
-            poll = LongPoll(core_of(self.desk.purgatory), request, timeout, condition=reading.tell)
+            timeout = self.desk.policy.timeout(wait) if wait > 0 else 0.0  # 0: one read
+            poll = ReadPoll(core_of(self.desk.purgatory), request, timeout, reading.hurry)
             self.desk.park(poll, request, parked)
-            if wait <= 0:
-                poll.read_once()
             del poll  # an exception keeps this frame
-            found = await read_until(parked[0], reading.read)
+            found = await read_until(cast("AwaitedWait", parked[0]), reading.read)
         else:
             found = await reading.read(None)
         return found or reading.rest or Answer(_nothing_new(request), b"", _headers(reading.version), reading.version)
@@ -83,12 +81,13 @@ class States(Content[K]):
 class StateReading(Generic[K]):
     """The reads of one poll of a source that is awaited. Args: is_late: the poll may not wait."""
 
-    __slots__ = ("_asked", "_known", "_resource", "_rest_status", "_states", "rest", "version")
+    __slots__ = ("_asked", "_known", "_resource", "_rest_status", "_states", "hurry", "rest", "version")
 
     def __init__(self, states: States[K], request: PollRequest[K], is_late: bool) -> None:
         self._states, self._resource = states, request.resource
         self._known = request.known("")
         self._asked = Asked(is_late)
+        self.hurry: Final = self._asked.hurry
         #: The status of an answer that has the body without news; 0: it has none.
         self._rest_status = _nothing_new(request) if request.respond is not None else 0
         #: That answer, once the poll's time is up.
@@ -96,21 +95,15 @@ class StateReading(Generic[K]):
         #: The last version that was read; empty: none yet.
         self.version = ""
 
-    def tell(self, poll: LongPoll[K]) -> bool:
-        """The condition of *poll*: only a read can tell."""
-        if is_due(poll):
-            self._asked.hurry()
-        return StandingWait.try_complete(poll)
-
-    async def read(self, poll: StandingWait | None) -> Answer | None:
+    async def read(self, poll: ReadPoll[K] | None) -> Answer | None:
         """Read what is new, for *poll* if it was parked. Returns: None: nothing is. Raises: one of REFUSALS."""
         # Before the first read, checks may have missed this.
-        check = poll.check if poll is not None and self.version else NO_CHECK
+        check = poll.bell.check if poll is not None and self.version else NO_CHECK
         try:
             self.version = await self._states.reader.version(self._resource, check, self._asked)
         except SourceBusyError:
             # The last read could not begin. It was only to find a change without a check.
-            is_called = poll is None or poll.is_checked or poll.is_called
+            is_called = poll is None or poll.bell.is_checked or poll.bell.is_rung
             if self.version and not (is_called or self._rest_status):
                 return None
             raise

@@ -12,14 +12,14 @@ from time import time
 from typing import Final, final
 
 from ..arguments import require_seconds
-from ..core.kit import core_of
+from ..core.kit import StreamWait, core_of
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..waits import UntilEnded
 from .answer import NO_STORE, REFUSALS, Answer, ReadFailedError, ReplacedError, UnreadBodyError
 from .asgi import is_disconnect
 from .desk import Desk
 from .policy import Policy
-from .poll import ClientOperation
+from .poll import SLOTS, ClientOperation
 from .prefer import K, PollRequest
 
 #: Seconds: the timer of a stream may fire this much early.
@@ -78,7 +78,7 @@ class EventFeed(ABC):
 
 
 @final
-class EventStream(ClientOperation[K]):
+class EventStream(StreamWait, ClientOperation[K]):
     """A stream of events: one operation from its start to its end, so that it keeps its place between two events.
 
     An event does not end it, but wakes its task. It has *stall* seconds to read and send an event, then *heartbeat*
@@ -92,11 +92,12 @@ class EventStream(ClientOperation[K]):
         patience: seconds that the first read may take, in addition to *stall*.
     """
 
-    __slots__ = ("_desk", "_end", "_heartbeat", "_time", "feed", "is_open", "is_reading")
+    __slots__ = (*SLOTS, "_desk", "_end", "_heartbeat", "_time", "feed", "is_open", "is_reading")
 
     def __init__(self, desk: Desk, request: PollRequest[K], feed: EventFeed, patience: float = 0.0) -> None:
         core, policy = core_of(desk.purgatory), desk.policy
-        super().__init__(core, request, policy.stall + patience, policy.stall, partial(feed.has_news, True))
+        super().__init__(core, policy.stall + patience, inf, policy.stall, partial(feed.has_news, True))
+        self.place(request)
         self._desk: Final = desk
         self.feed: Final = feed
         self._time, self._heartbeat = core.loop.time, policy.heartbeat
@@ -205,7 +206,7 @@ class EventStream(ClientOperation[K]):
             events = await self.feed.next(self.take_call())  # this read may miss later changes
         finally:
             if self.feed.is_awaited:
-                self.count_read(bool(events))
+                self.bell.count(bool(events))
         self.is_reading = False
         return b"" if self.is_old() else events
 

@@ -1,0 +1,211 @@
+"""Calls: a check with a limit has that many operations look, the oldest first, and loses none of them.
+
+A *look* is a try of an operation, or a read of an awaited condition. What is looked for may be taken by it: an item, a
+lock, a place. So each item needs a look that begins after it is there, by an operation that would take it. These rules
+see to that (C5: at rest, no key has both an item and a waiter that would take it):
+
+C1  A check with ``limit=n`` makes n calls of its key, numbered with it. A call goes to the oldest operation that can
+    look: it is in no read and in no pause after an error, it holds no call, and it has not looked since. While all
+    such are busy, the call is owed to the first that becomes free. If all have looked since, it ends.
+C2  It is answered by an operation that completes by a look that began after it, under that key alone. What an operation
+    with several keys takes may be another's: it passes the call on. So does one that ends before it has looked, and one
+    that finds nothing but takes nothing, either.
+C3  A look that failed or was cancelled may have put back what it took, and so may on_undelivered(): each key of the
+    operation is called once more. (A try begins and ends at once, so nobody has looked meanwhile: if it fails, the
+    call goes on.)
+C4  A hand-out that finds nothing was overtaken: the call ends. So an item costs one claim.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from .awaiter import AwaitableOperation
+from .bell import Bell
+from .deadlines import ClockAlarm
+from .operation import COMPLETED, EXPIRED, PENDING, Operation, Owner
+from .watchers import WaitLine, number_of
+
+
+@final
+class KeyCall:
+    """A call of *key*, by the check with this *number*.
+
+    Args: after: the number, in line, of the operation that is called. late: ``WaitLine.late`` at that time.
+    """
+
+    __slots__ = ("after", "key", "late", "number")
+
+    def __init__(self, key: Hashable, number: i64, after: int, late: int) -> None:
+        self.key = key
+        self.number: i64 = number
+        self.after = after
+        self.late = late
+
+
+@final
+class Reading(Bell):
+    """The reads of an operation under *keys*, as calls see them. *takes*: they may take what they find."""
+
+    __slots__ = ("call", "due_at", "is_busy", "is_excused", "is_last", "is_out", "keys", "seen", "takes")
+
+    def __init__(self, owner: Owner, keys: tuple[Hashable, ...], takes: bool) -> None:
+        super().__init__(owner)
+        self.takes = takes
+        #: The call that it holds; the number of the newest check when the last read began; and whether a read, or a
+        #: pause after an error, is under way.
+        self.call: KeyCall | None = None
+        self.seen: i64 = 0
+        self.is_busy = False
+        #: It is missing in a line, among those that can look.
+        self.is_out = False
+        #: The keys of the operation, for its reads that go on after its end.
+        self.keys = keys
+        #: The read under way began at the deadline; no check was due then; and the time of that.
+        self.is_last = False
+        self.is_excused = False
+        self.due_at = 0.0
+
+    def go_on(self) -> None:
+        """The read under way goes on, though its task leaves it: its call is not passed on, and nothing is back yet."""
+        self.call = None
+        self.takes = False
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReadingOperation(AwaitableOperation):
+    """An operation whose looks may be reads of a task. *hands_out*: a look takes what it finds."""
+
+    __slots__ = ()
+
+    #: None: its looks are tries.
+    _op_reading: Reading | None = None
+
+    def __init__(self, timeout: object, hands_out: bool = False) -> None:
+        super().__init__(timeout)
+        self._op_hands_out = hands_out
+
+
+@final
+class Calls:
+    """Gives calls to operations.
+
+    Args:
+        line_of: Watchers.line_of(), but reports an exception of the key.
+        look: has an operation under a key look. Returns: 1 if that has ended it, else 0.
+        mark: calls a key on the next iterations, so many times.
+        alarm: has calls that were passed on given on the next iteration.
+    """
+
+    def __init__(
+        self,
+        line_of: Callable[[Hashable], WaitLine | None],
+        look: Callable[[Hashable, Operation, i64], int],
+        mark: Callable[[Hashable, int], object],
+        alarm: ClockAlarm,
+    ) -> None:
+        self._line_of: Final = line_of
+        self._look: Final = look
+        self._mark: Final = mark
+        self._alarm: Final = alarm
+        #: Calls that were passed on, and wait for an iteration.
+        self.passed: Final[deque[KeyCall]] = deque()
+        #: How many operations the calls that are given now have ended.
+        self.ended = 0
+
+    def give(self, key: Hashable, number: i64, limit: int) -> Iterator[None]:
+        """Have *limit* operations under *key* look, the oldest first. Yields after each look."""
+        self.ended = 0
+        line = self._line_of(key)
+        if line is not None:
+            line.newest = number
+            yield from self._give(line, key, number, limit, 0, line.late)
+
+    def give_on(self, call: KeyCall) -> Iterator[None]:
+        """Have another operation look for *call*."""
+        line = self._line_of(call.key)
+        if line is not None:
+            yield from self._give(line, call.key, call.number, 1, call.after, call.late)
+
+    def _give(self, line: WaitLine, key: Hashable, number: i64, limit: int, after: int, late: int) -> Iterator[None]:
+        while limit > 0:
+            if late != line.late:  # one can look again that was busy, and so has not looked since
+                after, late = 0, line.late
+            op = line.next(after)
+            if op is None:
+                line.owe(number, limit)
+                return
+            after = number_of(op)
+            reading = op._op_reading if isinstance(op, ReadingOperation) else None
+            if reading is None:
+                try:
+                    limit -= self._try(key, op, number)
+                except BaseException:
+                    self._mark(key, limit)
+                    raise
+            elif reading.is_busy or reading.call is not None:
+                line.take()
+                reading.is_out = True
+                continue
+            elif reading.seen >= number:
+                continue
+            else:
+                line.take()
+                reading.is_out = True
+                reading.call = KeyCall(key, number, after, line.late)
+                limit -= 1
+                self._look(key, op, number)
+            yield
+
+    def pass_on(self, reading: Reading) -> None:
+        """Have another operation look for the call that *reading* holds, if any (C2)."""
+        call, reading.call = reading.call, None
+        if call is not None:
+            self.passed.append(call)
+            self._alarm.wake()
+
+    def end_look(self, op: Operation, reading: Reading, is_found: bool, has_failed: bool) -> None:
+        """The read of *op* is done. *has_failed*: or it was cancelled."""
+        if has_failed or op._op_state > EXPIRED:
+            if reading.takes:
+                reading.call = None
+                self.again(reading.keys)
+        elif op._op_hands_out if not is_found else len(reading.keys) == 1:
+            reading.call = None
+        self.pass_on(reading)
+
+    def again(self, keys: tuple[Hashable, ...]) -> None:
+        """Call each of *keys* once more: something may have been put back (C3)."""
+        for key in keys:
+            self._mark(key, 1)
+
+    def free(self, op: Operation, reading: Reading) -> None:
+        """The pending *op* can look again, though it is missing in a line. It takes a call that is owed (C1)."""
+        reading.is_out = False
+        for key in op._op_keys:
+            line = self._line_of(key)
+            if line is None:
+                continue
+            line.put_back(number_of(op))
+            if reading.seen < line.newest:
+                line.late += 1
+            number = line.pay(reading.seen) if reading.call is None else 0
+            if number > 0:
+                reading.call = KeyCall(key, number, number_of(op), line.late)
+                reading.is_out = True
+                reading.ring(number)
+
+    def _try(self, key: Hashable, op: Operation, number: i64) -> int:
+        """Have *op*, which looks at once, look. Returns: how many calls that has answered (C2), or ended (C4)."""
+        if op._op_trying:  # by its deadline or by watch(): a try inside that try could take a second result
+            self._mark(key, 1)
+            return 1
+        has_several = len(op._op_keys) > 1
+        self.ended += self._look(key, op, number)
+        if op._op_state == PENDING:
+            return int(op._op_hands_out)
+        return int(op._op_state == COMPLETED and not has_several)
