@@ -18,7 +18,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo pipeline test test-all test-interpreted test-compiled test-attacks test-chaos test-broker test-examples \
-	test-servers test-protocols test-spark test-sail test-pipeline test-core test-newer check types docs wheels programs bench clean
+	test-servers test-protocols test-spark test-sail test-pipeline test-stress test-core test-newer check types docs wheels programs bench clean
 
 help:  ## show this list of targets
 	@awk -F':.*## ' '/^[a-z%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -149,6 +149,12 @@ test-protocols: PROGRAMS := redis-server
 test-protocols: PACKAGES := redis-server
 test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols with their real clients: 7 minutes
 	$(VENV)-protocols/bin/pytest --timeout 300 tests/protocols $(ARGS)
+
+test-stress: $(READY) $(FASTEST_READY)  ## test calls, wake one of many, with 20,000 random programs in each form: 5 minutes
+	AIOPURGATORY_FORM=interpreted AIOPURGATORY_PROGRAMS=20000 $(BIN)/pytest tests/model/test_calls.py $(ARGS)
+ifneq ($(CC_FOUND),)
+	AIOPURGATORY_FORM=compiled AIOPURGATORY_PROGRAMS=20000 $(FASTEST) $(BIN)/pytest tests/model/test_calls.py $(ARGS)
+endif
 
 test-core: $(VENV)-wheel-test/.ready  ## test the core without any extra, as on a Python that is too new for them: 2 minutes
 	$(VENV)-wheel-test/bin/pytest tests/timer tests/core tests/model tests/operations $(ARGS)
