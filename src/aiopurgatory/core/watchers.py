@@ -119,12 +119,16 @@ class Watchers:
         #: The entry of each key: an Operation, or a WaitLine of them; see listed().
         self.by_key: dict[Hashable, object] = {}
         self._numbers = 1  # 0 is in front of the first
-        #: Watch entries: an operation under three keys counts three times; with deferred purging, stale ones count.
-        self.entries = 0
-        #: Entries that have been dropped so far.
-        self.dropped = 0
+        # Watch entries that were ever made, and dropped.
+        self._entered = 0
+        self._dropped = 0
         #: Operations that wait now.
         self.pending = 0
+
+    @property
+    def entries(self) -> int:
+        """Watch entries: an operation under three keys counts three times; with deferred purging, stale ones count."""
+        return self._entered - self._dropped
 
     def enter(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
         """Append the pending *op* under each of *keys*, which are distinct. Cost: O(1) per key."""
@@ -139,10 +143,10 @@ class Watchers:
                     line.ops[number] = op
                 added += 1
         except BaseException:  # a key that cannot be compared: undo the additions
-            self.entries += added
+            self._entered += added
             self.remove(op, keys[:added])
             raise
-        self.entries += added
+        self._entered += added
         self.pending += 1
 
     def leave(self, op: Operation) -> BaseException | None:
@@ -178,13 +182,12 @@ class Watchers:
                 del by_key[key]
         else:
             return
-        self.entries -= 1
-        self.dropped += 1
+        self._dropped += 1
 
     def clear(self) -> None:
         """Drop all entries: only ended operations are left."""
         self.by_key.clear()
-        self.entries = 0
+        self._dropped = self._entered
 
     def entry_of(self, key: Hashable) -> object:
         """Return the entry of *key*, or None. Raises: TypeError: *key* is not hashable."""
@@ -219,12 +222,12 @@ class Watchers:
         left = len(self.by_key)
         place = 0
         while place < left:
-            before = self.dropped
+            before = self._dropped
             keys = list(islice(self.by_key, place, place + SLICE))
             if not keys:
                 break
             yield keys
-            place = max(place + len(keys) - (self.dropped - before), 0)
+            place = max(place + len(keys) - (self._dropped - before), 0)
 
     def ops_in_slices(self, entry: object) -> Iterator[list[Operation]]:
         """List the operations in an entry in slices: as keys_in_slices(), but each once."""
@@ -234,13 +237,13 @@ class Watchers:
         place = last = 0
         newest = self._numbers
         while last < newest:
-            before = self.dropped
+            before = self._dropped
             found = list(islice(entry.ops.items(), place, place + SLICE))
             if not found:
                 break
             yield [op for number, op in found if last < number <= newest]
             last = max(last, found[-1][0])
-            place = max(place + len(found) - (self.dropped - before), 0)
+            place = max(place + len(found) - (self._dropped - before), 0)
 
     def all_pending(self) -> list[Operation]:
         """Every operation that has not ended, once. Cost: O(entries)."""
@@ -312,6 +315,9 @@ def checked_keys(keys: Any) -> tuple[Hashable, ...]:
     if not found:
         raise ValueError("keys must name at least one key, got none")
     try:
+        if len(found) == 1:
+            hash(found[0])
+            return found
         return tuple(dict.fromkeys(found)) if may_repeat(found) else found
     except TypeError as exc:
         for key in found:
@@ -323,8 +329,6 @@ def may_repeat(keys: tuple[Hashable, ...]) -> bool:
     """May *keys* hold a duplicate? For up to three keys, comparing hashes costs a third of making a set."""
     count = len(keys)
     first = hash(keys[0])
-    if count == 1:
-        return False
     second = hash(keys[1])
     if count == 2:
         return first == second
