@@ -4,8 +4,8 @@ import sys
 
 from .core import core
 
-# An enum and a protocol. Everything else in the two layers is compiled, or nothing is.
-_INTERPRETED = ("aiopurgatory.core.outcome",)
+# An enum, and code for the interpreted form alone. Everything else in the two layers is compiled, or nothing is.
+_INTERPRETED = ("aiopurgatory.core.outcome", "aiopurgatory.timer.slots")
 _FORMS = {
     not str(module.__file__).endswith(".py")
     for name, module in sys.modules.items()

@@ -89,7 +89,7 @@ DAMAGES: dict[str, tuple[Callable[[Any, Any, Any, Any], object], str]] = {
     "taken from all keys": (lambda core, timer, watchers, op: watchers.remove(op, op.keys), "I5"),
     "empty key": (lambda core, timer, watchers, op: watchers.by_key.update(empty=WaitLine()), "I6"),
     "ended and listed": (lambda core, timer, watchers, op: leave_an_ended_op_listed(watchers, op), "I6"),
-    "entries miscounted": (lambda core, timer, watchers, op: shift(watchers, "entries", 1), "I6"),
+    "entries miscounted": (lambda core, timer, watchers, op: shift(watchers, "_entered", 1), "I6"),
     "pending miscounted": (lambda core, timer, watchers, op: shift(watchers, "pending", 1), "I5"),
     "timer miscounted": (lambda core, timer, watchers, op: shift(timer, "_count", -1), "I5"),
     "bucket miscounted": (lambda core, timer, watchers, op: shift(op._ring_bucket, "count", 1), "I5"),

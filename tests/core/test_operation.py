@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import tracemalloc
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -232,3 +233,33 @@ async def test_user_attributes_may_have_any_name(purgatory: Purgatory, clock: Ma
     op = purgatory.watch(Named(), ["key"])
     await clock.advance(1.0)
     assert (op.expired, op.deadline) == (True, "mine")
+
+
+async def parked_bytes(purgatory: Purgatory, first: int) -> float:
+    """Bytes of a parked operation, if *first* of its class have ended at their first try."""
+
+    class Fetch(DelayedOperation[str]):
+        ready = True
+
+        def __init__(self, log: str, timeout: float) -> None:
+            super().__init__(timeout)
+            self.log = log
+
+        def try_complete(self) -> bool:
+            return Fetch.ready and self.force_complete()
+
+    for _ in range(first):
+        purgatory.watch(Fetch("a", 30.0), ["a"])
+    Fetch.ready = False
+    keys = [(number,) for number in range(2_000)]
+    tracemalloc.start()
+    try:
+        for key in keys:
+            purgatory.watch(Fetch("a", 30.0), key)
+        return tracemalloc.get_traced_memory()[0] / len(keys)
+    finally:
+        tracemalloc.stop()
+
+
+async def test_memory_does_not_depend_on_those_before(purgatory: Purgatory) -> None:
+    assert await parked_bytes(purgatory, 100) < 1.1 * await parked_bytes(purgatory, 0)

@@ -51,3 +51,8 @@ I15       loop.check_thread() and Core.refusal(): a wrong thread, loop or proces
 Private means the package: modules here read and write each other's slots where that is clearest. ``kit`` is the door
 for everything outside.
 """
+
+from ..timer.slots import fill_slots
+from .operation import Operation, OperationSlots
+
+fill_slots(Operation, OperationSlots)

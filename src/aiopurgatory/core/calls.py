@@ -80,13 +80,12 @@ class Reading(Bell):
 class ReadingOperation(AwaitableOperation):
     """An operation whose looks may be reads of a task. *hands_out*: a look takes what it finds."""
 
-    __slots__ = ()
-
-    #: None: its looks are tries.
-    _op_reading: Reading | None = None
+    __slots__ = ("_op_reading",)
 
     def __init__(self, timeout: object, hands_out: bool = False) -> None:
         super().__init__(timeout)
+        #: None: its looks are tries.
+        self._op_reading: Reading | None = None
         self._op_hands_out = hands_out
 
 

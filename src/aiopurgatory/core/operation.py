@@ -91,7 +91,17 @@ class Owner:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Operation(Entry):
+class OperationSlots(Entry):
+    """The fields of Operation, in the interpreted form; see slots."""
+
+    __slots__ = (
+        *("_op_due", "_op_hands_out", "_op_keys", "_op_number", "_op_owner", "_op_raises", "_op_ready", "_op_result"),
+        *("_op_retrieved", "_op_state", "_op_timeout", "_op_trying", "_op_watched_at"),
+    )
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Operation(OperationSlots):
     """An operation that ends exactly once, when its condition holds or its time is up; see DelayedOperation.
 
     The prefix of the private names keeps them apart from names in users' subclasses.

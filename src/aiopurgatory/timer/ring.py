@@ -14,14 +14,20 @@ from mypy_extensions import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Entry:
+class EntrySlots:
+    """The fields of Entry, in the interpreted form; see slots."""
+
+    __slots__ = ("_ring_bucket", "_ring_deadline", "_ring_next", "_ring_prev")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Entry(EntrySlots):
     """An item of a ring: a deadline and the links, under names that subclasses are unlikely to use.
 
     Its fields have their defaults before ``__init__``, so that the constructor of a subclass need not call this one.
     """
 
-    # For the interpreted form. No weak references: a subclass may have a slot for them.
-    __slots__ = ("__dict__",)
+    __slots__ = ()
 
     _ring_deadline: int = 0
     # None while in no timer: self-links would be cycles, which keep an ended task alive until the next gc pass.
