@@ -101,7 +101,8 @@ class PostgresBus(ServerBus):
 
         Args:
             connection: of asyncpg, or an ``AsyncConnection`` of psycopg, on the same database, in a transaction.
-            key, limit: as for publish().
+            key: as for publish().
+            limit: as for publish(). Limits of one transaction add up.
 
         Raises:
             TypeError, ValueError: an argument is invalid.
