@@ -432,3 +432,44 @@ async def test_journal_started_in_a_request_does_not_keep_its_session(tmp_path: 
     await asyncio.sleep(0.03)
     assert requests.are_over(session)
     await journal.aclose()
+
+
+HANGS_HALF_WAY = """
+import sys, time
+from aiopurgatory.journal import journal
+
+def write_table(table, path, **options):
+    path.write_bytes(b"PAR1")
+    print(path, flush=True)
+    time.sleep(60)
+
+journal.pq.write_table = write_table
+"""
+
+
+def test_start_deletes_what_killed_processes_left_unfinished(tmp_path: Path) -> None:
+    async def start() -> str:
+        async with Journal(tmp_path) as journal:
+            return journal.instance
+
+    env = os.environ | {"PYTHONPATH": str(Path(aiopurgatory.__file__).parents[1])}
+    command = [sys.executable, "-c", HANGS_HALF_WAY + WRITER, str(tmp_path)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        left = Path(process.stdout.readline().strip())
+        own = asyncio.run(start())
+        assert left.exists(), "the control: its process lives"
+        process.kill()
+    host = own.rsplit("-", 2)[0]
+    kept = {
+        "of a live process": f"{host}-{os.getppid()}-0123abcd",
+        "of another user": f"{host}-1-0123abcd",
+        "of another host": f"not-{host}-{process.pid}-0123abcd",
+        "of this process": own,
+    }
+    dead = f"{host}-{os.getpid()}-0123abcd"  # of a container's earlier process, which had the same id
+    for instance in (*kept.values(), dead):
+        left.with_name(f".{instance}-000001.parquet.unfinished").touch()
+    asyncio.run(start())
+    assert {path.name[1:].rsplit("-", 1)[0] for path in unfinished(tmp_path)} == set(kept.values())

@@ -421,10 +421,10 @@ class FragileStore(MemoryStore):
             raise StoreDownError("cannot use the store")
         return await super().read(topic, after, rows, size)
 
-    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+    async def commit(self, topic: str, commit: Commit) -> Page:
         if self.is_down:
             raise StoreDownError("cannot use the store")
-        return await super().commit(topic, commit, keep)
+        return await super().commit(topic, commit)
 
 
 async def until(condition: Callable[[], bool]) -> None:

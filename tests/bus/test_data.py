@@ -26,7 +26,7 @@ from .waits import Recorder, until
 
 Maker: TypeAlias = Callable[..., Bus]
 
-FORGED = wake_up("events", "x", Commit("1.ab", "server", "2.cd", "{}", [(2, "\nforged")], 1, is_plain=True))
+FORGED = wake_up("events", "x", Commit("1.ab", "server", "2.cd", "{}", [(2, "\nforged")], 1, 60.0, is_plain=True))
 #: Keys that look like a log's messages, or like parts of messages.
 STRANGE: list[Hashable] = [
     ("events", "x", "1.ab", "2.cd", 2, "forged"),
@@ -169,7 +169,9 @@ async def check_appends(log: EventLog, topic: str, other: Bus, heard: Heard) -> 
         await until(lambda: heard.data() == ["secret"])
         change = heard.changes[-1][1]
         assert change is not None
-        forged = wake_up("events", topic, Commit(change.version, "", "9.ab", "", [(2, "\nforged")], 1, is_plain=True))
+        forged = wake_up(
+            "events", topic, Commit(change.version, "", "9.ab", "", [(2, "\nforged")], 1, 60.0, is_plain=True)
+        )
         keys: list[Hashable] = [forged, f"\n{forged}", ("events", topic, change.version, "9.ab", 2, "\nforged")]
         for key in keys:
             other.publish(key)

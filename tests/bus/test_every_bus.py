@@ -126,6 +126,26 @@ async def test_publish_threadsafe_reaches_here_and_there(make_bus: Maker) -> Non
         assert bus.statistics().published == 1000
 
 
+async def test_publish_threadsafe_limits_add_up(make_bus: Maker) -> None:
+    """As those of publish(). Calls without a limit are merged: the control."""
+    here, there = Recorder(), Recorder()
+    async with make_bus([here]) as bus, make_bus([there]):
+
+        def publish() -> None:
+            for _ in range(3):
+                bus.publish_threadsafe("limited", 2)
+                bus.publish_threadsafe("key")
+            with pytest.raises(ValueError, match="limit must be"):
+                bus.publish_threadsafe("key", limit=0)
+
+        publish()  # before the loop can take any
+        await bus.flush()
+        await until(lambda: "key" in there.keys and "limited" in there.keys)
+        for target in (here, there):
+            assert target.keys.count("key") == 1
+            assert sum(limit or 0 for limit in target.limits) == 6
+
+
 async def test_publish_threadsafe_refuses_before_the_loop_runs(make_bus: Maker) -> None:
     bus = make_bus([])
     with pytest.raises(BusClosedError, match="not started"):

@@ -38,10 +38,10 @@ class FaultyStore(MemoryStore):
         self.read_in.append(self._note())
         return await super().read(topic, after, rows, size)
 
-    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+    async def commit(self, topic: str, commit: Commit) -> Page:
         await self._fault()
         (self.written_in if commit.rows else self.renewed_in).append(self._note())
-        return await super().commit(topic, commit, keep)
+        return await super().commit(topic, commit)
 
     async def _fault(self) -> None:
         if self.cancels:

@@ -52,9 +52,9 @@ class SimulatedServer(MemoryStore):
         self._topics.pop(topic, None)
         self.truth.pop(topic, None)
 
-    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+    async def commit(self, topic: str, commit: Commit) -> Page:
         truth, is_new = self.truth[topic], topic not in self._topics
-        page = await super().commit(topic, commit, keep)
+        page = await super().commit(topic, commit)
         if page.version != commit.version:
             return page
         if is_new:
@@ -103,12 +103,12 @@ class SimulatedStore:
         await self._travel()
         return page
 
-    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+    async def commit(self, topic: str, commit: Commit) -> Page:
         fault = self.faults.pop(0) if self.faults else ""
         await self._travel()
         if fault == "not made":
             raise StoreDownError("not made")
-        page = await self._server.commit(topic, commit, keep)
+        page = await self._server.commit(topic, commit)
         if page.version == commit.version:
             change = Change(commit.expected, commit.version, commit.rows) if commit.is_plain else None
             for store in self._server.stores:

@@ -108,8 +108,8 @@ class Control:
 def without_life(patch: pytest.MonkeyPatch) -> None:
     commit = MemoryStore.commit
 
-    async def made_in_any_life(self: MemoryStore, topic: str, change: Commit, keep: float) -> Page:
-        return await commit(self, topic, replace(change, server=self._server), keep)
+    async def made_in_any_life(self: MemoryStore, topic: str, change: Commit) -> Page:
+        return await commit(self, topic, replace(change, server=self._server))
 
     patch.setattr(MemoryStore, "commit", made_in_any_life)
 

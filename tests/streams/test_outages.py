@@ -399,7 +399,7 @@ async def test_start_that_fails_closes_the_store(world: World, monkeypatch: pyte
 async def test_append_that_a_closed_store_refuses_says_it_is_closed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(topic: str, commit: Commit, keep: float) -> Page:
+    async def refuse(topic: str, commit: Commit) -> Page:
         await asyncio.sleep(1.0)
         raise AssertionError("it is not open")
 

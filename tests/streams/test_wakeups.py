@@ -12,7 +12,7 @@ from aiopurgatory.streams.wakeups import MAX_CARRIED, WakeUps, wake_up
 
 
 def commit(rows: list[Row], is_plain: bool = True) -> Commit:
-    return Commit("1.ab", "server", "2.cd", "{}", rows, 1, is_plain)
+    return Commit("1.ab", "server", "2.cd", "{}", rows, 1, 60.0, is_plain)
 
 
 def message(*parts: object) -> str:

@@ -229,7 +229,7 @@ class EmptyStore:
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
         return Page("", "", 0.0, 0.0, "", [])
 
-    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+    async def commit(self, topic: str, commit: Commit) -> Page:
         return Page(commit.version, commit.state, 0.0, 0.0, commit.server, [])
 
 

@@ -7,7 +7,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ..core.kit import Observer, checked_limit, checked_observers
 from ..handover import Handover
@@ -127,8 +127,10 @@ class Bus(Starting):
         self._check_here()
         self._publish(key, encode(key), None if limit is None else checked_limit(limit))
 
-    def publish_threadsafe(self, key: Hashable) -> None:
+    def publish_threadsafe(self, key: Hashable, limit: int | None = None) -> None:
         """Same as publish(), from any thread. Many calls are merged into few wake-ups of the loop.
+
+        Calls for a key without a limit are merged into one; those with a limit are not.
 
         Raises:
             TypeError, ValueError: as publish().
@@ -136,10 +138,14 @@ class Bus(Starting):
                 error goes to the event loop's exception handler.
         """
         encode(key)
+        checked_limit(limit)
         loop = self._loop
         if not self._is_open or loop is None or loop.is_closed():
             raise BusClosedError(self._why_closed())
-        self._handover.put(key, loop, self.publish)
+        self._handover.put((key, limit, limit and object()), loop, self._publish_put)
+
+    def _publish_put(self, put: Any) -> None:
+        self.publish(*put[:2])
 
     @abstractmethod
     async def flush(self) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterable
+import sys
+from collections.abc import Hashable, Iterable
+from hashlib import blake2b
+from secrets import token_hex
 from typing import Any, Final, Unpack
 from urllib.parse import parse_qs
 
@@ -14,9 +17,10 @@ except ImportError as exc:
     raise ImportError('aiopurgatory.bus.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
 
 from ..arguments import require_seconds
+from ..core.kit import checked_limit
 from .addresses import HostNames, NamesLoop, Password, parse, password_of
 from .engine import CHANNEL, Hear, Lost, explained, require_channel
-from .keys import DATA, EVERY_KEY, MAX_MESSAGE
+from .keys import DATA, EVERY_KEY, MAX_LINE, encode
 from .server import BusOptions, ServerBus
 from .targets import Target
 
@@ -39,8 +43,8 @@ _LISTEN_LOCK: Final = int.from_bytes(b"aiopurg")
 #: The abandoned sessions that still run a statement. An idle one was cut off, and the server does not know it.
 _STILL_RUNNING: Final = "SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND state = 'active'"
 
-_POOLER: Final = (
-    "is there a pgbouncer in transaction mode in between? LISTEN succeeds there but receives nothing: give the bus the "
+POOLER: Final = (
+    "is there a pgbouncer in transaction mode in between? LISTEN succeeds there but receives nothing: give it the "
     "address of PostgreSQL itself"
 )
 
@@ -50,8 +54,11 @@ _REMEDY_LEFT: Final = (
     f"it ends by itself; if it is a LISTEN that takes longer than the bus' timeout, raise that, or {_IDLE}"
 )
 
-#: The dollar quote around the body of a trigger's function.
-_QUOTE: Final = "$aiopurgatory$"
+#: The dollar quotes around a script, and around the body of a trigger's function; and how both begin. A script is one
+#: statement, because libraries for migrations prepare it.
+SCRIPT: Final = "$aiopurgatory_script$"
+_BODY: Final = "$aiopurgatory_body$"
+_QUOTE: Final = "$aiopurgatory"
 
 
 class PostgresBus(ServerBus):
@@ -61,9 +68,10 @@ class PostgresBus(ServerBus):
     data, but serializes commits: 222 a second instead of 1,833, measured with 8 clients.
 
     Args:
-        dsn: as for ``asyncpg.connect()``: ``postgresql://user:password@host:5432/database?sslmode=verify-full``. It
-            must not lead to a pgbouncer in transaction mode. A pgbouncer in session mode needs its
-            ``server_reset_query``. With several hosts, add ``target_session_attrs=read-write``.
+        dsn: as for ``asyncpg.connect()``: ``postgresql://user:password@host:5432/database?sslmode=verify-full``. The
+            driver of SQLAlchemy's ``postgresql+asyncpg:`` is ignored; options are asyncpg's in any case. The dsn must
+            not lead to a pgbouncer in transaction mode. A pgbouncer in session mode needs its ``server_reset_query``.
+            With several hosts, add ``target_session_attrs=read-write``.
         targets: purgatories and long polls to check, as for Bus. None (default): the bus only publishes.
         password: a function, plain or ``async def``: returns the password of each new connection, which may change.
             None (default): that of the dsn, or of the file that its ``passfile`` names.
@@ -81,6 +89,57 @@ class PostgresBus(ServerBus):
     ) -> None:
         name, timeout = options.get("name", CHANNEL), options.get("timeout", 5.0)
         super().__init__(PostgresEngine(dsn, name, timeout, targets is not None, password), targets, **options)
+
+    async def publish_in(self, connection: Any, key: Hashable, limit: int | None = None) -> None:
+        """Publish *key* in the transaction of *connection*: all processes check it if and only if that commits.
+
+            async with connection.transaction():
+                await connection.execute("INSERT INTO orders VALUES (7)")
+                await bus.publish_in(connection, ("orders", 7))
+
+        This process checks the key when it hears of it, as the others do. The bus need not be started for this.
+
+        Args:
+            connection: of asyncpg, or an ``AsyncConnection`` of psycopg, on the same database, in a transaction.
+            key: as for publish().
+            limit: as for publish(). Limits of one transaction add up.
+
+        Raises:
+            TypeError, ValueError: an argument is invalid.
+            RuntimeError: *connection* is in no transaction.
+            Exception: of its library.
+
+        Cost: a statement; the commit takes the lock of NOTIFY.
+        """
+        line = encode(key)
+        if limit is not None:  # equal messages of one transaction are merged, so that each has a sender of its own
+            line = f"@{token_hex(8)}\n{line}\n+{checked_limit(limit)}"
+        await fetch_in(connection, "SELECT pg_notify($1, $2)", self.name, line)
+
+
+async def fetch_in(connection: Any, sql: str, *arguments: Any) -> list[Any]:
+    """Return the rows of *sql*, run in the transaction of *connection*, of asyncpg or psycopg.
+
+    Raises: TypeError: it is of another library. RuntimeError: it is in no transaction.
+    """
+    is_asyncpg = isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy)
+    psycopg: Any = None if is_asyncpg else sys.modules.get("psycopg")
+    if is_asyncpg:
+        is_in = connection.is_in_transaction()
+    elif psycopg is not None and isinstance(connection, psycopg.AsyncConnection):
+        is_in = not connection.autocommit or connection.info.transaction_status != 0
+    else:
+        raise TypeError(
+            f"connection must be of asyncpg, or an AsyncConnection of psycopg, got {connection!r}; SQLAlchemy's has it "
+            "as (await connection.get_raw_connection()).driver_connection"
+        )
+    if not is_in:
+        raise RuntimeError("connection must be in a transaction; use 'async with connection.transaction()'")
+    if is_asyncpg:
+        return list(await connection.fetch(sql, *arguments))
+    cursor = psycopg.AsyncRawCursor(connection)
+    await cursor.execute(sql, arguments)
+    return list(await cursor.fetchall())
 
 
 class _BusyError(Exception):
@@ -107,6 +166,8 @@ class PostgresEngine:
         password: Password | None = None,
     ) -> None:
         require_seconds("timeout", timeout, 0.01, 3600.0)
+        if isinstance(dsn, str):  # as SQLAlchemy names its drivers
+            dsn = re.sub(r"^(postgres(?:ql)?)\+\w+:", r"\1:", dsn)
         address = parse(dsn, "dsn", "postgresql://user:password@host:5432/database", ("postgresql", "postgres"))
         query = dsn.partition("?")[2]
         try:
@@ -174,7 +235,7 @@ class PostgresEngine:
 
     def explain(self, exc: Exception) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords."""
-        common = explained(self._where, exc, "dsn", _POOLER)
+        common = explained(self._where, exc, "dsn", POOLER)
         return common or f"cannot use {self._where}: {str(exc) or type(exc).__name__}; {_remedy(exc)}"
 
 
@@ -193,6 +254,8 @@ def _remedy(exc: Exception) -> str:
             return "it is a standby: add target_session_attrs=read-write to the dsn, and all hosts"
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
             return "check user and password in the dsn, and pg_hba.conf"
+        case asyncpg.InsufficientPrivilegeError():
+            return "grant it to the user in the dsn"
         case asyncpg.InvalidCatalogNameError():
             return "check the database name in the dsn"
         case asyncpg.TooManyConnectionsError():
@@ -200,7 +263,7 @@ def _remedy(exc: Exception) -> str:
         case asyncpg.CannotConnectNowError():
             return "it is starting or stopping"
         case asyncpg.InvalidSQLStatementNameError() | asyncpg.DuplicatePreparedStatementError():
-            return _POOLER
+            return POOLER
         case ssl.SSLError():
             return "check the server's certificate, and sslmode and sslrootcert in the dsn"
         case FileNotFoundError():
@@ -238,6 +301,8 @@ def trigger_sql(
     bus: str = CHANNEL,
     name: str | None = None,
     operations: Iterable[str] = ("INSERT", "UPDATE", "DELETE", "TRUNCATE"),
+    limit: int | None = None,
+    replicated: bool = True,
 ) -> str:
     """Return SQL that makes every changed row of *table* publish a key when its transaction commits.
 
@@ -255,11 +320,15 @@ def trigger_sql(
             other types arrive as to_json() writes them. A single part is the key itself, not a tuple. A key that is
             too long becomes "check everything".
         bus: the name of the bus to publish on.
-        name: the name of the trigger and its function. None (default): ``aiopurgatory_`` and the table's name. The
-            trigger of TRUNCATE has ``_truncate`` in addition.
+        name: the name of the trigger and its function. None (default): ``aiopurgatory_`` and the table's name, with a
+            hash of it if it had to be changed. The trigger of TRUNCATE has ``_truncate`` in addition.
         operations: any of INSERT, UPDATE, DELETE and TRUNCATE; default all.
+        limit: as for ``Bus.publish()``, for each row: three new jobs of one transaction wake three. None (default): no
+            limit. Then equal keys of one transaction are published once.
+        replicated: also for rows that come by logical replication, or with ``session_replication_role = replica``;
+            default True. The script must then be run by the owner of the table. False: TRIGGER on it is enough.
 
-    Returns: a script of several statements. Run it in a migration.
+    Returns: one statement. Run it in a migration.
     Raises: TypeError, ValueError: an argument is invalid. The message names it.
     """
     parts: list[str | int] = [key] if isinstance(key, str) else list(key)
@@ -271,20 +340,26 @@ def trigger_sql(
     schema_and_table = table.split(".")
     if not 1 <= len(schema_and_table) <= 2:
         raise ValueError(f"table must be a name, or schema.name, got {table!r}")
-    own_name = name or ("aiopurgatory_" + re.sub(r"\W", "_", schema_and_table[-1]))[:63]
+    own_name = name or _name_for(schema_and_table[-1])
     schema = [_identifier("table", part) for part in schema_and_table[:-1]]
     trigger = _identifier("name", own_name)
     truncate = _identifier("name", own_name.encode()[:54].decode(errors="ignore") + "_truncate")
     function = ".".join([*schema, trigger])
     told = _literal(require_channel(bus, "bus"))
     whole = ".".join(_identifier("table", part) for part in schema_and_table)
-    old, new = (_notify(told, _json_of(parts, row)) for row in ("OLD", "NEW"))
+    most = None if limit is None else checked_limit(limit)
+    old, new = (_notify(told, _json_of(parts, row), most) for row in ("OLD", "NEW"))
     rows = " OR ".join(operation for operation in chosen if operation != "TRUNCATE")
-    create = [f"CREATE TRIGGER {trigger} AFTER {rows} ON {whole} FOR EACH ROW"] if rows else []
+    events = [(trigger, rows, "ROW")] if rows else []
     if "TRUNCATE" in chosen:
-        create.append(f"CREATE TRIGGER {truncate} AFTER TRUNCATE ON {whole} FOR EACH STATEMENT")
-    created = "".join(f"{each} EXECUTE FUNCTION {function}();\n" for each in create)
-    return f"""CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {_QUOTE}
+        events.append((truncate, "TRUNCATE", "STATEMENT"))
+    created = "".join(
+        f"CREATE TRIGGER {each} AFTER {event} ON {whole} FOR EACH {of} EXECUTE FUNCTION {function}();\n"
+        + (f"ALTER TABLE {whole} ENABLE ALWAYS TRIGGER {each};\n" if replicated else "")
+        for each, event, of in events
+    )
+    return f"""DO {SCRIPT} BEGIN
+CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {_BODY}
 DECLARE
     line text;
 BEGIN
@@ -296,17 +371,31 @@ BEGIN
     IF TG_OP <> 'DELETE' THEN {new} END IF;
     RETURN NULL;
 END
-{_QUOTE};
+{_BODY};
 DROP TRIGGER IF EXISTS {trigger} ON {whole};
 DROP TRIGGER IF EXISTS {truncate} ON {whole};
-{created}"""
+{created}END {SCRIPT}"""
 
 
-def _notify(told: str, json: str) -> str:
-    """Return the NOTIFY of one row. A key that is too long must not fail the write: it becomes "check everything"."""
+def _name_for(table: str) -> str:
+    """Return the name of the trigger of *table*, and of its function. No other table has it."""
+    plain = re.sub(r"\W", "_", table)
+    name = f"aiopurgatory_{plain}"
+    if plain == table and len(name.encode()) <= 63:
+        return name
+    digest = blake2b(table.encode(), digest_size=4).hexdigest()
+    return f"{name.encode()[:54].decode(errors='ignore')}_{digest}"
+
+
+def _notify(told: str, json: str, limit: int | None) -> str:
+    """Return the NOTIFY of one row. A key that is too long must not fail the write: it becomes "check everything".
+
+    Equal messages of one transaction are merged. With a limit, each one has a sender of its own.
+    """
+    message = "line" if limit is None else f"'@' || gen_random_uuid() || E'\\n' || line || E'\\n+{limit}'"
     return f"""
         line := {json};
-        PERFORM pg_catalog.pg_notify({told}, CASE WHEN octet_length(line) > {MAX_MESSAGE} THEN '*' ELSE line END);
+        PERFORM pg_catalog.pg_notify({told}, CASE WHEN octet_length(line) > {MAX_LINE} THEN '*' ELSE {message} END);
     """
 
 

@@ -17,7 +17,7 @@ from ..arguments import require_int
 from .addresses import Password
 from .engine import CHANNEL, Hear, Lost, explained
 from .keys import DATA, EVERY_KEY, milliseconds
-from .redis_server import HELLO, Command, RedisServer, ReplicaError, Wire, require_master
+from .redis_server import HELLO, ClusterError, Command, RedisServer, ReplicaError, Wire, require_master
 from .server import BusOptions, ServerBus
 from .targets import Target
 
@@ -97,7 +97,7 @@ class RedisEngine:
     ) -> None:
         self._channel, self._listens, self._replay = channel, listens, replay
         # All databases of a server share its channels. They must share the stream, too.
-        self._redis = RedisServer(url, bool(replay), password)
+        self._redis = RedisServer(url, bool(replay), bool(replay), password)
         self.replays: Final = bool(replay)
         self.data_channels: list[str] = []
         #: The server that acknowledged the last message, and None if there was none; and the time.
@@ -142,6 +142,8 @@ class RedisEngine:
             )
         if isinstance(exc, exceptions.TimeoutError):
             exc = TimeoutError()
+        if isinstance(exc, ClusterError):
+            return f"replay= needs one server: {exc}"
         common = explained(where, exc, "url", "does a proxy in between split its commands?")
         why = str(exc).rstrip(".") or type(exc).__name__
         return common or f"cannot use {where}: {why}; {self._remedy(exc)}"
@@ -153,8 +155,6 @@ class RedisEngine:
             case exceptions.NoPermissionError() if self._replay:
                 rights = "+subscribe +publish +script +evalsha +xadd +xrange +xrevrange +expire"
                 return f"the user needs {rights} &{self._channel} ~{self._channel}:replay"
-            case exceptions.ClusterDownError() | exceptions.MovedError() if self._replay:
-                return "replay= does not work on a Redis Cluster"
             case _ if str(exc).startswith("it is Redis "):
                 return "replay= needs Redis 7 or Valkey: leave it out"
             case exceptions.NoPermissionError():

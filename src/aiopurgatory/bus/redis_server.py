@@ -16,6 +16,7 @@ try:
 except ImportError as exc:
     raise ImportError('aiopurgatory.bus.redis needs redis-py and hiredis: pip install "aiopurgatory[redis]"') from exc
 
+from ..errors import PurgatoryError
 from .addresses import HostNames, Password, parse, password_of
 from .engine import Lost
 
@@ -58,6 +59,10 @@ class ReplicaError(Exception):
     """The server is a replica."""
 
 
+class ClusterError(PurgatoryError):
+    """The server is a node of a cluster, and has only some of the keys."""
+
+
 def is_mistake(exc: Exception) -> bool:
     """Is *exc* a mistake, which does not heal? All else that a server refuses is an outage."""
     return isinstance(exc, exceptions.ResponseError) and bool(_MISTAKES.search(str(exc)))
@@ -94,16 +99,19 @@ class RedisServer:
 
     Args:
         is_in_first: whether to use database 0, even if the URL names another.
+        has_keys: whether it is used for more than messages.
         password: returns the password of each connection, in place of the URL's.
 
     Raises: TypeError, ValueError: *url* is invalid.
     """
 
-    def __init__(self, url: str, is_in_first: bool = False, password: Password | None = None) -> None:
+    def __init__(
+        self, url: str, is_in_first: bool = False, has_keys: bool = False, password: Password | None = None
+    ) -> None:
         address = parse(url, "url", "redis://user:password@host:6379", ("redis", "rediss", "unix"))
         #: Without its password, to be shown.
         self.where: Final = f"Redis at {address.where}"
-        self._hosts, self._names = address.hosts, HostNames()
+        self._hosts, self._names, self._has_keys = address.hosts, HostNames(), has_keys
         self._options: dict[str, Any] = {**parse_url(url), **_OPTIONS}
         if is_in_first:
             self._options["db"] = 0
@@ -130,11 +138,15 @@ class RedisServer:
             raise
 
     async def connect_to_master(self, lost: Lost) -> Wire:
-        """Connect, and learn the facts and the life. Raises: ReplicaError: the server is a replica."""
+        """Connect, and learn the facts and the life. Raises: ReplicaError, ClusterError."""
         wire = await self.connect(lost)
         try:
             role, info = wire.call_all([HELLO, ("INFO", "replication")])
             wire.facts = await require_master(role)
+            if self._has_keys and wire.facts.get(b"mode") == b"cluster":
+                raise ClusterError(
+                    f"{self.where} is a Redis Cluster, where each node has some of the keys: use another"
+                )
             found = re.search(rb"^master_replid:(\w+)", await _unless_refused(info) or b"", re.MULTILINE)
             wire.life = found[1].decode() if found else ""
         except BaseException:

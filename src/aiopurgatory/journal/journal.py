@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import socket
 import time
 from collections import deque
@@ -53,6 +54,9 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "statistics": {},
 }
 
+#: The journals of this process. In a container, an earlier process may have had its process id, too.
+_INSTANCES: Final[set[str]] = set()
+
 
 @dataclass(frozen=True, slots=True)
 class JournalStatistics:
@@ -80,8 +84,9 @@ class Journal(Recorder, Starting):
             ...
 
     Files are written atomically. A killed process loses the rows in memory: at most one file of them, or three while a
-    file is being written. The loop never waits for the disk. When the buffer is full, rows are dropped, counted in
-    statistics() and in the next snapshot, and logged by ``aiopurgatory.journal``.
+    file is being written. The next journal that starts there on the same host deletes its unfinished file. The loop
+    never waits for the disk. When the buffer is full, rows are dropped, counted in statistics() and in the next
+    snapshot, and logged by ``aiopurgatory.journal``.
 
     Open it before its purgatories, and close it after them, as here. While it is not open, rows are dropped, which is
     logged once.
@@ -174,8 +179,9 @@ class Journal(Recorder, Starting):
             if self._loop is not loop:
                 raise RuntimeError(f"journal {self.name!r} runs in another event loop; make one for each loop")
             return
-        await anyio.to_thread.run_sync(lambda: self.folder.mkdir(parents=True, exist_ok=True))
         self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
+        _INSTANCES.add(self.instance)
+        await anyio.to_thread.run_sync(self._prepare)
         self._begin(loop)
 
     async def aclose(self) -> None:
@@ -192,6 +198,15 @@ class Journal(Recorder, Starting):
         return JournalStatistics(
             name=self.name, written=self._written, buffered=self._buffered(), dropped=self._dropped, files=self._files
         )
+
+    def _prepare(self) -> None:
+        """Make the folder, and delete the files that killed processes of this host have left unfinished."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        own = re.compile(rf"\.({re.escape(socket.gethostname())}-([0-9]+)-[0-9a-f]{{8}})-[0-9]+\.parquet\.unfinished")
+        for path in self.folder.glob("*/date=*/hour=*/.*.unfinished"):
+            found = own.fullmatch(path.name)
+            if found and found[1] not in _INSTANCES and not _is_another(int(found[2])):
+                path.unlink(missing_ok=True)
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         # These may belong to another loop, or to the process from which this one was forked.
@@ -326,3 +341,16 @@ class Journal(Recorder, Starting):
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
+
+
+def _is_another(pid: int) -> bool:
+    """Return whether the process id belongs to another process that lives."""
+    if pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        pass
+    return True

@@ -20,12 +20,12 @@ from ..purgatory import Purgatory
 from .event import StoreDownError, require_event, require_name, require_reason, require_topic
 from .follow import Follow
 from .position import Position
-from .rules import state_of
+from .rules import Keep, in_force, state_of
 from .run import Run, Runs
-from .store import NEWEST, Commit, Store, WatchedStore
+from .store import NEWEST, Store, WatchedStore
 from .tails import Tails
 from .writer import Writer
-from .writes import Appending, Keep, Stamp
+from .writes import Appending, Write, stamp_of
 
 _logger: Final = logging.getLogger("aiopurgatory")
 
@@ -33,6 +33,9 @@ _NO_LIFESPAN: Final = (
     "log %r was given to an app as its lifespan, and is used before that was run; a server runs only the lifespan of "
     "the outermost app: give that lifespan=log.lifespan, or 'async with log' in its own; otherwise a worker that stops "
     "leaves the ends of its runs to their leases"
+)
+_LARGER_BOUND: Final = (
+    "log %r: topic %r keeps the keep_%s=%s that another process has given, not keep_%s=%s: give all the same"
 )
 #: append() remembers the state of at most so many topics.
 _MAX_WRITERS: Final = 1_000
@@ -46,9 +49,9 @@ class LogOptions(TypedDict, total=False):
     """The options of every log; see EventLog."""
 
     name: str
-    keep_events: int
-    keep_bytes: int
-    keep_seconds: float
+    keep_events: int | None
+    keep_bytes: int | None
+    keep_seconds: float | None
     window_bytes: int
     unknown_timeout: float | None
     max_listeners: int | None
@@ -98,10 +101,12 @@ class EventLog(Starting):
         store: where the events are.
         name: labels the log, and separates its topics from those of other logs on the same server; 1 to 40 letters,
             digits, ``_`` and ``-``; default "events".
-        keep_events: events to keep of a topic, at most; default 10,000.
-        keep_bytes: bytes of data to keep of a topic, at most; default 16 MiB. The newest event stays in any case.
-        keep_seconds: seconds to keep an event, and a topic after its last change; default a day. Events are dropped in
-            blocks, by later appends: of each of these bounds, at least 15/16 is kept.
+        keep_events: events to keep of a topic, at most. None (default): as many as another process has given, or
+            10,000. A bound that is given is stored with the topic at each append. Of two, the larger one holds, and the
+            process with the smaller one logs a warning, once. Events are dropped in blocks, by later appends: of each
+            bound, at least 15/16 is kept.
+        keep_bytes: the same for bytes of data; without any, 16 MiB. The newest event stays in any case.
+        keep_seconds: the same for the seconds to keep an event, and a topic after its last change; without any, a day.
         window_bytes: bytes of the newest events to hold for all listeners of this process; default 16 MiB. Each counts
             as text and as a server-sent event.
         unknown_timeout: seconds that a listener waits for a topic that does not exist yet; default 10. A random part of
@@ -118,9 +123,9 @@ class EventLog(Starting):
         store: Store,
         *,
         name: str = "events",
-        keep_events: int = 10_000,
-        keep_bytes: int = 16 << 20,
-        keep_seconds: float = 86_400.0,
+        keep_events: int | None = None,
+        keep_bytes: int | None = None,
+        keep_seconds: float | None = None,
         window_bytes: int = 16 << 20,
         unknown_timeout: float | None = 10.0,
         max_listeners: int | None = None,
@@ -128,16 +133,20 @@ class EventLog(Starting):
     ) -> None:
         require_methods("store", store, ("open", "aclose", "read", "commit"), "Store")
         require_name(name)
-        require_int("keep_events", keep_events, 1)
-        require_int("keep_bytes", keep_bytes, 1)
-        require_seconds("keep_seconds", keep_seconds, 1.0, 1e9)
+        for parameter, least in (("keep_events", keep_events), ("keep_bytes", keep_bytes)):
+            if least is not None:
+                require_int(parameter, least, 1)
+        if keep_seconds is not None:
+            require_seconds("keep_seconds", keep_seconds, 1.0, 1e9)
         require_int("window_bytes", window_bytes, 0)
         if unknown_timeout is not None:
             require_seconds("unknown_timeout", unknown_timeout, 0.0, 1e6)
         if max_listeners is not None:
             require_int("max_listeners", max_listeners, 1)
         self._store: Final = WatchedStore(store)
-        self._keep = Keep(keep_events, keep_bytes, keep_seconds)
+        #: The bounds that are given, and whether it was logged that a topic has larger ones.
+        self._keep: Final = Keep(keep_events or 0, keep_bytes or 0, keep_seconds or 0.0)
+        self._has_warned = False
         self._window_bytes = window_bytes
         #: Infinite: an unknown topic is an empty one.
         self.unknown_timeout: Final = inf if unknown_timeout is None else float(unknown_timeout)
@@ -192,7 +201,7 @@ class EventLog(Starting):
             await self.purgatory.start()
             if self._tails is not None:
                 return
-            tails = Tails(self._store, self.purgatory, self._keep, self._window_bytes, self.unknown_timeout)
+            tails = Tails(self._store, self.purgatory, self._window_bytes, self.unknown_timeout)
             try:
                 await self._store.open(tails.notify, tails.notify_all)
             except BaseException as exc:
@@ -281,7 +290,8 @@ class EventLog(Starting):
         """
         require_topic(topic)
         require_seconds("lease", lease, 0.1, 1e6)
-        require(lease <= self._keep.seconds, "lease", f"at most keep_seconds={self._keep.seconds:g}", lease)
+        longest = in_force(self._keep).seconds
+        require(lease <= longest, "lease", f"at most keep_seconds={longest:g}", lease)
         require(isinstance(resume, bool), "resume", "a bool", resume)
         return Run(self._new_writer(topic), self._runs, topic, lease, resume, self._keep)
 
@@ -315,15 +325,12 @@ class EventLog(Starting):
             PurgatoryClosedError: the log is closed.
             TypeError, ValueError: an argument is invalid.
         """
-        require_topic(topic)
-        require_event(data, name)
-        if id is not None:
-            require_text("id", id)
-            require(1 <= len(id) <= 100, "id", "of 1 to 100 characters", id)
+        appending = self._appending(topic, data, name, id)
         require_seconds("timeout", timeout)
         writer = self._writer(topic)
-        stamp = writer.stamp() if id is None else Stamp(id, 0)
-        return await writer.write(Appending(data, name, self._keep, stamp=stamp), timeout)
+        if id is None:
+            appending.stamp = writer.stamp()
+        return await writer.write(appending, timeout)
 
     async def end(self, topic: str, reason: str = "done", *, timeout: float = 15.0) -> str:
         """End a topic that many write to, or, from any process, a run: its producer gets EndedError.
@@ -399,11 +406,27 @@ class EventLog(Starting):
             self._loop, self._turn, self._down = loop, asyncio.Lock(), None
         return self._turn
 
-    def _new_writer(self, topic: str) -> Writer:
-        return Writer(self._store, topic, self._keep.seconds, self._ready, self._count)
+    def _appending(self, topic: str, data: str, name: str | None, own_id: str | None) -> Appending:
+        require_topic(topic)
+        require_event(data, name)
+        if own_id is not None:
+            require_text("id", own_id)
+            require(1 <= len(own_id) <= 100, "id", "of 1 to 100 characters", own_id)
+        return Appending(data, name, self._keep, stamp=None if own_id is None else stamp_of(own_id))
 
-    def _count(self, commit: Commit) -> None:
-        self._appended += len(commit.rows)
+    def _new_writer(self, topic: str) -> Writer:
+        return Writer(self._store, topic, self._ready, self._note)
+
+    def _note(self, topic: str, made: Write) -> None:
+        """Count a change, and log once if a topic keeps more than this log's bounds (S12)."""
+        self._appended += made.commit is not None and len(made.commit.rows)
+        kept = made.state.keep
+        if kept == self._keep or self._has_warned:
+            return
+        for bound, own, larger in zip(("events", "bytes", "seconds"), self._keep, kept, strict=True):
+            if 0 < own < larger:
+                self._has_warned = True
+                _logger.warning(_LARGER_BOUND, self.name, topic, bound, larger, bound, own)
 
 
 async def position_in(log: EventLog, topic: str, after: str | None) -> Position:

@@ -31,6 +31,7 @@ class _Topic:
     version: str = ""
     state: str = ""
     touched: float = 0.0
+    expires: float = 0.0
     first: int = 0
     rows: list[Row] = field(default_factory=list)
 
@@ -65,14 +66,15 @@ class MemoryStore:
                     break
         return self._page(kept, found)
 
-    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+    async def commit(self, topic: str, commit: Commit) -> Page:
         now = self._clock()
         kept = self._topics.get(topic) or _Topic()
         if kept.version == commit.expected and commit.server == self._server:
             if not kept.version:
-                self._drop_old(now - keep)
+                self._drop_old(now)
                 self._topics[topic] = kept
             kept.version, kept.state, kept.touched = commit.version, commit.state, now
+            kept.expires = now + commit.keep
             kept.rows += commit.rows
             if kept.rows and kept.rows[0][0] < commit.first:
                 del kept.rows[: commit.first - kept.rows[0][0]]
@@ -86,9 +88,9 @@ class MemoryStore:
         now = self._clock()
         return Page(topic.version, topic.state, now - topic.touched, now, self._server, rows)
 
-    def _drop_old(self, before: float) -> None:
+    def _drop_old(self, now: float) -> None:
         while self._topics:
             oldest = next(iter(self._topics))
-            if self._topics[oldest].touched > before:
+            if self._topics[oldest].expires > now:
                 return
             del self._topics[oldest]

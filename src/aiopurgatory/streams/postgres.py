@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 from typing import Any, Final, Unpack
 
 try:
@@ -13,15 +14,18 @@ try:
 except ImportError as exc:
     raise ImportError('aiopurgatory.streams.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
 
-from ..arguments import require_int
+from ..arguments import require, require_int
 from ..bus.addresses import Password
-from ..bus.postgres import PostgresBus, PostgresEngine
+from ..bus.postgres import POOLER, SCRIPT, PostgresBus, PostgresEngine, fetch_in
 from ..clock import cancellations
 from ..errors import PurgatoryError
 from .event import StoreDownError, require_name
 from .log import EventLog, LogOptions
+from .rules import DEFAULT_KEEP, state_of
 from .store import NEWEST, Commit, Notify, Page, Row, Store
 from .wakeups import LogBus
+from .writer import named
+from .writes import Decide
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -39,6 +43,9 @@ class PostgresLog(EventLog):
         timeout: seconds that PostgreSQL may take to connect and to answer; default 5. An append waits for one of the
             *connections* as long; after that, it counts as an outage.
         connections: the most connections to read and append with; default 4. One of several is left to appends.
+        pool: a pool of asyncpg on the same database, to read and append with, in place of *connections*. You open and
+            close it. Without ``reset=`` of its own, it sends a second statement after each one. None (default): the log
+            makes its own.
         password: as for PostgresBus, also for its own.
         options: as for EventLog.
 
@@ -53,14 +60,53 @@ class PostgresLog(EventLog):
         heartbeat: float = 5.0,
         timeout: float = 5.0,
         connections: int = 4,
+        pool: asyncpg.Pool | None = None,
         password: Password | None = None,
         **options: Unpack[LogOptions],
     ) -> None:
         require_int("connections", connections, 1)
-        name, keep = options.get("name", "events"), options.get("keep_seconds", 86_400.0)
+        require(pool is None or isinstance(pool, asyncpg.Pool), "pool", "a pool of asyncpg, or None", pool)
+        name, keep = options.get("name", "events"), options.get("keep_seconds") or DEFAULT_KEEP.seconds
         observers = options["observers"] = tuple(options.get("observers", ()))
         log_bus = LogBus(name, PostgresBus, dsn, bus, heartbeat, timeout, observers, password)
-        super().__init__(PostgresStore(dsn, name, log_bus, timeout, connections, keep, password), **options)
+        self._tables = PostgresStore(dsn, name, log_bus, timeout, connections, keep, password, pool)
+        super().__init__(self._tables, **options)
+
+    async def append(
+        self,
+        topic: str,
+        data: str,
+        name: str | None = None,
+        *,
+        id: str | None = None,  # noqa: A002
+        timeout: float = 15.0,
+        connection: Any = None,
+    ) -> str:
+        """Append an event, as EventLog.append() does; with *connection*, in its transaction (an outbox).
+
+            async with connection.transaction():
+                await connection.execute("UPDATE orders SET state = 'paid' WHERE id = 7")
+                await log.append("orders", "7", "paid", connection=connection)
+
+        The event, and its wake-ups, are there if and only if the transaction commits. Until its end, other writers of
+        the topic wait, as in an outage: append last, and to several topics always in the same order. The log need not
+        be started for this, and *timeout* has no meaning.
+
+        Args:
+            connection: of asyncpg, or an ``AsyncConnection`` of psycopg, on the same database, in a transaction. None
+                (default): the log uses one of its own.
+
+        Returns: the id of the event.
+
+        Raises:
+            RuntimeError: *connection* is in no transaction.
+            Exception: as EventLog.append(); but of the server, with *connection*, as its library raises it.
+
+        Cost: with *connection*, two statements.
+        """
+        if connection is None:
+            return await super().append(topic, data, name, id=id, timeout=timeout)
+        return await self._tables.write_in(connection, topic, self._appending(topic, data, name, id))
 
 
 def tables_sql(name: str = "events") -> str:
@@ -68,15 +114,17 @@ def tables_sql(name: str = "events") -> str:
 
         await connection.execute(tables_sql())
 
-    Returns: a script of several statements. Run it in a migration.
+    Returns: one statement. Run it in a migration.
     Raises: TypeError, ValueError: a log cannot have this *name*.
     """
     require_name(name)
-    return f"""CREATE TABLE IF NOT EXISTS "{name}_topics" (
+    return f"""DO {SCRIPT} BEGIN
+CREATE TABLE IF NOT EXISTS "{name}_topics" (
     topic text PRIMARY KEY,
     version text NOT NULL,
     state text NOT NULL,
-    touched timestamptz NOT NULL
+    touched timestamptz NOT NULL,
+    expires timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS "{name}_events" (
     topic text,
@@ -84,17 +132,19 @@ CREATE TABLE IF NOT EXISTS "{name}_events" (
     text text NOT NULL,
     PRIMARY KEY (topic, number)
 );
-"""
+END {SCRIPT}"""
 
 
-#: Topic, expected and new version, new state, first event to keep, numbers and texts of events, channel, message, and
-#: the incarnation of the server's data.
+#: Topic, expected and new version, new state, first event to keep, numbers and texts of events, channel, message, the
+#: incarnation of the server's data, and seconds until the topic expires.
 _COMMIT: Final = """
 WITH made AS (
-    INSERT INTO "{name}_topics" SELECT $1, $3, $4, clock_timestamp() WHERE $2 = '' AND {life} = $10
+    INSERT INTO "{name}_topics" SELECT $1, $3, $4, clock_timestamp(), clock_timestamp() + make_interval(secs => $11)
+    WHERE $2 = '' AND {life} = $10
     ON CONFLICT DO NOTHING RETURNING 1
 ), changed AS (
-    UPDATE "{name}_topics" SET version = $3, state = $4, touched = clock_timestamp()
+    UPDATE "{name}_topics" SET version = $3, state = $4, touched = clock_timestamp(),
+        expires = clock_timestamp() + make_interval(secs => $11)
     WHERE topic = $1 AND version = $2 AND $2 <> '' AND {life} = $10 RETURNING 1
 ), done AS (
     SELECT FROM made UNION ALL SELECT FROM changed
@@ -118,17 +168,39 @@ FROM (SELECT array_agg(number ORDER BY number) AS numbers, array_agg(text ORDER 
 ) AS weighed WHERE before < $4) AS found
 LEFT JOIN "{name}_topics" ON topic = $1
 """
+#: Topic. Locks it until the end of the caller's transaction, and returns the same as _READ.
+_LOCK: Final = """
+WITH mine AS (SELECT version, state, touched FROM "{name}_topics" WHERE topic = $1 FOR UPDATE)
+SELECT version, state, extract(epoch FROM clock_timestamp() - touched)::float8,
+    extract(epoch FROM clock_timestamp())::float8, {life}, NULL AS numbers, NULL AS texts
+FROM (SELECT) AS always LEFT JOIN mine ON true
+"""
+#: The most events to delete. A topic is deleted with its last event, so that a topic of any size, and a backlog of any
+#: length, are deleted in statements that take little time. Returns: whether there may be more.
 _DROP_OLD: Final = """
 WITH old AS (
-    DELETE FROM "{name}_topics" WHERE touched < clock_timestamp() - make_interval(secs => $1) RETURNING topic
+    SELECT topic FROM "{name}_topics" WHERE expires < clock_timestamp() LIMIT least($1::bigint, 100)
+    FOR UPDATE SKIP LOCKED
+), dropped AS (
+    DELETE FROM "{name}_events" WHERE ctid = ANY (ARRAY (
+        SELECT ctid FROM "{name}_events" WHERE topic = ANY (ARRAY (SELECT topic FROM old)) LIMIT $1
+    )) RETURNING 1
+), emptied AS (
+    DELETE FROM "{name}_topics" WHERE topic IN (SELECT topic FROM old) AND (SELECT count(*) FROM dropped) < $1
 )
-DELETE FROM "{name}_events" AS event USING old WHERE event.topic = old.topic
+SELECT count(*) > 0 FROM old
 """
-#: The life of the server's data: a failover, and a recovery from a backup, change the timeline.
-_LIFE: Final = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
+#: The most events to delete at a time.
+_BATCH: Final = 1_000
+#: The life of the data. A start of the server (as after a crash, on a standby, or from a backup) and a restored table
+#: are another one. No server refuses these functions. A standby has none: it may lack the newest events.
+_LIFE: Final = """CASE WHEN NOT pg_is_in_recovery() THEN concat(
+(date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint, '.', '"{name}_topics"'::regclass::oid) END"""
 
-#: Mistakes do not heal: in statements, names, privileges and data. All else that the server refuses is an outage.
-_MISTAKES: Final = (asyncpg.SyntaxOrAccessError, asyncpg.DataError)
+#: Mistakes do not heal: in statements, names, privileges and data; and a pooler that changes the session between the
+#: preparation of a statement and its use. All else that the server refuses is an outage.
+_POOLED: Final = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
+_MISTAKES: Final = (asyncpg.SyntaxOrAccessError, asyncpg.DataError, *_POOLED)
 _ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 #: Seconds between two deletions of old topics: the least.
 _SWEEP: Final = 60.0
@@ -146,12 +218,15 @@ class PostgresStore(Store):
         connections: int,
         keep: float,
         password: Password | None,
+        pool: asyncpg.Pool | None = None,
     ) -> None:
         self._engine = PostgresEngine(dsn, "aiopurgatory", timeout, password=password)
         self._name, self._bus, self._timeout = name, bus, timeout
-        self._connections, self._keep = connections, keep
-        self._commit, self._read, self._drop_old = (
-            sql.format(name=name, life=_LIFE) for sql in (_COMMIT, _READ, _DROP_OLD)
+        self._connections = connections if pool is None else pool.get_max_size()
+        self._shared, self._keep = pool, keep
+        life = _LIFE.format(name=name)
+        self._commit, self._read, self._lock, self._drop_old = (
+            sql.format(name=name, life=life) for sql in (_COMMIT, _READ, _LOCK, _DROP_OLD)
         )
         self._pool: Any = None
         #: Of reads; made anew for each loop. One connection is left to commits.
@@ -164,23 +239,30 @@ class PostgresStore(Store):
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         await self._bus.open(notify, notify_all)
         self._turns, self._down = asyncio.Semaphore(max(1, self._connections - 1)), None
-        self._pool = await asyncpg.create_pool(
+        self._pool = self._shared or await asyncpg.create_pool(
             min_size=0,
             max_size=self._connections,
             timeout=self._timeout,
-            command_timeout=self._timeout,
             connect=self._engine.connect,
+            reset=_keep_session,
         )
         try:
-            await self._sweep()
-        except _MISTAKES as exc:
+            await self._require_sessions()
+            await self._fetch(self._drop_old, 0)
+            await self.read("", NEWEST, 0, 0)
+        except BaseException as exc:
             await self.aclose()
-            raise PurgatoryError(f"the log {self._name!r} cannot use its tables: {exc}; {self._remedy(exc)}") from exc
-        except BaseException:
-            await self.aclose()
+            if isinstance(exc, _MISTAKES):
+                why = f"the log {self._name!r} cannot use its tables: {exc}; {self._remedy(exc)}"
+                raise PurgatoryError(why) from exc
+            if isinstance(exc, _ERRORS):
+                raise StoreDownError(self._engine.explain(exc)) from exc
             raise
         # In an empty context: a request may call this, and the log lives longer.
         self._sweeping = Context().run(asyncio.create_task, self._sweep_forever(), name="aiopurgatory log: old topics")
+        if self._shared is None:  # hang up at the end of the loop, which cancels all tasks
+            pool = self._pool
+            self._sweeping.add_done_callback(lambda _: pool.terminate(), context=Context())
 
     async def aclose(self) -> None:
         sweeping, self._sweeping = self._sweeping, None
@@ -188,7 +270,7 @@ class PostgresStore(Store):
         if sweeping is not None:
             sweeping.cancel()
         await self._bus.aclose()
-        if pool is not None:
+        if pool is not None and pool is not self._shared:
             pool.terminate()
 
     @property
@@ -197,15 +279,30 @@ class PostgresStore(Store):
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
         fetch = self._fetch if after == NEWEST else self._in_turn  # NEWEST: for a commit
-        ((version, state, idle, now, life, numbers, texts),) = await fetch(self._read, topic, after, rows, size)
-        found: list[Row] = list(zip(numbers or (), texts or (), strict=True))
-        return Page(version or "", state or "", max(0.0, idle or 0.0), now, life, found)
+        page = _page(await fetch(self._read, topic, after, rows, size))
+        if not page.server:
+            raise StoreDownError(self._engine.explain(asyncpg.ReadOnlySQLTransactionError("it recovers")))
+        return page
 
-    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+    async def write_in(self, connection: Any, topic: str, decide: Decide) -> str:
+        """Make the change that *decide* wants, in the transaction of *connection*. Returns: the id for the caller."""
+        while True:  # only a topic that another transaction has begun meanwhile refuses the change
+            page = _page(await fetch_in(connection, self._lock, topic))
+            try:
+                write = decide(page, state_of(page))
+            except PurgatoryError as exc:
+                raise named(topic, exc) from None
+            if write.commit is None or await fetch_in(connection, self._commit, *self._change(topic, write.commit)):
+                return write.id
+
+    def _change(self, topic: str, commit: Commit) -> tuple[Any, ...]:
+        """Return the arguments of _COMMIT."""
         numbers, texts = [number for number, _ in commit.rows], [text for _, text in commit.rows]
-        wake = self._bus.wake_up(topic, commit)
-        change = commit.expected, commit.version, commit.state, commit.first, numbers, texts
-        done = await self._fetch(self._commit, topic, *change, *wake, commit.server)
+        change = topic, commit.expected, commit.version, commit.state, commit.first, numbers, texts
+        return *change, *self._bus.wake_up(topic, commit), commit.server, commit.keep
+
+    async def commit(self, topic: str, commit: Commit) -> Page:
+        done = await self._fetch(self._commit, *self._change(topic, commit))
         if not done:
             return await self.read(topic, NEWEST, 1, 1)
         return Page(commit.version, commit.state, 0.0, done[0][0], commit.server, [])
@@ -214,7 +311,7 @@ class PostgresStore(Store):
         assert self._pool is not None, "it is open"
         try:
             async with self._pool.acquire(timeout=self._timeout) as connection:
-                return await connection.fetch(sql, *arguments)
+                return await connection.fetch(sql, *arguments, timeout=self._timeout)
         except _MISTAKES:
             raise
         except _ERRORS as exc:
@@ -236,15 +333,24 @@ class PostgresStore(Store):
                 self._down, self._down_at = exc, asyncio.get_running_loop().time()
                 raise
 
-    async def _sweep(self) -> None:
-        await self._fetch(self._drop_old, self._keep)
+    async def _require_sessions(self) -> None:
+        """Raises: PurgatoryError: a pooler gives the session of one connection to another one's transaction."""
+        if self._connections < 2:  # then the errors of such a pooler tell, later
+            return
+        acquire, asked = partial(self._pool.acquire, timeout=self._timeout), ("SELECT pg_backend_pid()",)
+        async with asyncio.timeout(self._timeout), acquire() as one, acquire() as other:
+            pid = await one.fetchval(*asked)
+            async with other.transaction():
+                if pid == await other.fetchval(*asked):
+                    raise PurgatoryError(f"the log {self._name!r} needs a session for each connection: {POOLER}")
 
     async def _sweep_forever(self) -> None:
+        """Delete old topics from time to time."""
         is_told = False
         while True:
-            await asyncio.sleep(max(_SWEEP, self._keep / 16))
             try:
-                await self._sweep()
+                while (await self._fetch(self._drop_old, _BATCH))[0][0]:
+                    pass
                 is_told = False
             except (Exception, asyncio.CancelledError) as exc:  # a pool may raise a CancelledError
                 if cancellations():
@@ -252,9 +358,21 @@ class PostgresStore(Store):
                 if not is_told:
                     logger.warning("log %r: old topics could not be deleted; it tries again: %s", self._name, exc)
                 is_told = True
+            await asyncio.sleep(max(_SWEEP, self._keep / 16))
 
     def _remedy(self, exc: Exception) -> str:
         tables = f"aiopurgatory.streams.postgres.tables_sql({self._name!r})"
         if isinstance(exc, asyncpg.InsufficientPrivilegeError):
-            return f"grant SELECT, INSERT, UPDATE and DELETE on the tables of {tables}"
-        return f"run {tables}"
+            return f"grant SELECT, INSERT, UPDATE and DELETE on the tables of {tables}, or EXECUTE on that function"
+        return POOLER if isinstance(exc, _POOLED) else f"run {tables}"
+
+
+async def _keep_session(connection: Any) -> None:
+    """In place of a pool's reset, a statement after each one: the log changes nothing of its sessions."""
+
+
+def _page(records: list[Any]) -> Page:
+    """Return the page that _READ and _LOCK return."""
+    ((version, state, idle, now, life, numbers, texts),) = records
+    found: list[Row] = list(zip(numbers or (), texts or (), strict=True))
+    return Page(version or "", state or "", max(0.0, idle or 0.0), now, life or "", found)

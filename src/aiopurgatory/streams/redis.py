@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
@@ -15,8 +16,10 @@ except ImportError as exc:
     raise ImportError('aiopurgatory.streams.redis needs redis-py: pip install "aiopurgatory[redis]"') from exc
 
 from ..bus.addresses import Password
+from ..bus.engine import require_channel
 from ..bus.redis import RedisBus
 from ..bus.redis_server import Answer, RedisServer, ReplicaError, Wire, is_mistake
+from ..errors import PurgatoryError
 from .event import StoreDownError
 from .log import EventLog, LogOptions
 from .store import NEWEST, Commit, Notify, Page, Row, Store
@@ -27,15 +30,18 @@ from .wakeups import LogBus
 class RedisLog(EventLog):
     """An EventLog on Redis (from 6.2 on) or Valkey. It keeps three connections open, or one if it gets a *bus*.
 
-    Each topic has two keys, ``name:{topic}:state`` and ``name:{topic}:events``. Both expire ``keep_seconds`` after the
-    last change. Events that Redis loses at a crash or a failover are lost here, too: up to a second of them without
-    ``appendfsync always``, more without an AOF. Listeners that have seen them, or miss them, are told ``gone``.
+    Each topic has two keys, ``name:{topic}:state`` and ``name:{topic}:events``. Both expire with the topic. Events that
+    Redis loses at a crash or a failover are lost here, too: up to a second of them without ``appendfsync always``, more
+    without an AOF. Listeners that have seen them, or miss them, are told ``gone``.
 
     Args:
         url: as for RedisBus. The server must be a master, not a cluster.
         bus: a RedisBus on the same server; the log uses its connections. None (default): it makes its own.
         heartbeat: seconds, for its own RedisBus; default 5.
         timeout: seconds that Redis may take to connect and to answer; default 5.
+        prefix: what the names of all its keys and of its channel begin with, such as ``app1:`` for a user who may use
+            only ``~app1:*`` and ``&app1:*``; printable ASCII characters; default none. Logs with different prefixes are
+            different logs.
         password: as for RedisBus, also for its own.
         options: as for EventLog.
 
@@ -49,15 +55,17 @@ class RedisLog(EventLog):
         bus: RedisBus | None = None,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
+        prefix: str = "",
         password: Password | None = None,
         **options: Unpack[LogOptions],
     ) -> None:
         name = options.get("name", "events")
         observers = options["observers"] = tuple(options.get("observers", ()))
-        log_bus = LogBus(name, RedisBus, url, bus, heartbeat, timeout, observers, password)
+        require_channel(f"{prefix}aiopurgatory.{name}", "prefix + 'aiopurgatory.' + name")
+        log_bus = LogBus(name, RedisBus, url, bus, heartbeat, timeout, observers, password, prefix)
         if bus is not None and bus.replays:  # the commits' scripts publish without keeping: gaps must check everything
             raise ValueError("bus must not have replay=, got one that has; leave it out, and the log makes its own")
-        super().__init__(RedisStore(url, name, log_bus, timeout, password), **options)
+        super().__init__(RedisStore(url, prefix + name, log_bus, timeout, password), **options)
 
 
 #: Keys: state, events. Arguments: the expected version, the new one, the new state, the number of the first event to
@@ -112,12 +120,16 @@ return answer
 """
 
 
+#: Of a user with a log. The connection needs no right to HELLO, and without +info, no restart is noticed.
+_RIGHTS: Final = "+eval +evalsha +time +hmget +hset +del +xadd +xrange +xtrim +pexpire +publish"
+
+
 class RedisStore(Store):
     """The store of a RedisLog."""
 
     def __init__(self, url: str, name: str, bus: LogBus, timeout: float, password: Password | None) -> None:
         self._name, self._bus, self._timeout = name, bus, timeout
-        self._server = RedisServer(url, password=password)
+        self._server = RedisServer(url, has_keys=True, password=password)
         self._commands: Commands | None = None
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
@@ -128,6 +140,12 @@ class RedisStore(Store):
             notify_all()
 
         await self._bus.open(notify, back)
+        commands.hold()
+        try:
+            await self.read("", NEWEST, 0, 0)
+        except exceptions.ResponseError as exc:
+            remedy = f"its user needs {_RIGHTS} ~{self._name}:*"
+            raise PurgatoryError(f"the log {self._name!r} cannot use {self._server.where}: {exc}; {remedy}") from exc
 
     async def aclose(self) -> None:
         commands, self._commands = self._commands, None
@@ -144,10 +162,10 @@ class RedisStore(Store):
         found = [(int(answer[at]), answer[at + 1].decode()) for at in range(4, len(answer), 2)]
         return _page(life, answer, found)
 
-    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+    async def commit(self, topic: str, commit: Commit) -> Page:
         wake = self._bus.wake_up(topic, commit)
         rows = [part for row in commit.rows for part in row]
-        change = commit.expected, commit.version, commit.state, commit.first, int(keep * 1000), *wake, *rows
+        change = commit.expected, commit.version, commit.state, commit.first, int(commit.keep * 1000), *wake, *rows
         try:
             life, answer = await self._evaluate(commit.server, _COMMIT, topic, *change)
         except OtherLifeError:
@@ -163,9 +181,12 @@ class RedisStore(Store):
         key = f"{self._name}:{{{topic}}}"
         rest = (2, f"{key}:state", f"{key}:events", *arguments)
         try:
-            return await self._commands.call(life, "EVALSHA", _HASHES[script], *rest)
-        except exceptions.NoScriptError:
-            return await self._commands.call(life, "EVAL", script, *rest)
+            try:
+                return await self._commands.call(life, "EVALSHA", _HASHES[script], *rest)
+            except exceptions.NoScriptError:
+                return await self._commands.call(life, "EVAL", script, *rest)
+        except exceptions.ResponseError as exc:
+            raise _naming(exc, script) from exc
 
 
 class OtherLifeError(Exception):
@@ -212,6 +233,11 @@ class Commands:
                 self._drop(exc)
             why = "it did not answer in time" if isinstance(exc, TimeoutError) else str(exc) or type(exc).__name__
             raise StoreDownError(f"cannot use {self._server.where}: {why}") from exc
+
+    def hold(self) -> None:
+        """Hang up when the loop ends, which cancels all tasks."""
+        holding = Context().run(self._tasks.begin, asyncio.Event().wait(), "connection")
+        holding.add_done_callback(lambda _: self._drop(ConnectionError("the loop has ended")), context=Context())
 
     def renew(self) -> None:
         """Connect anew for the next command. Those under way fail with StoreDownError."""
@@ -268,6 +294,13 @@ class Commands:
         wire, self._wire = self._wire, None
         if wire is not None:
             wire.abort(why)
+
+
+def _naming(exc: exceptions.ResponseError, script: str) -> exceptions.ResponseError:
+    """Return *exc*, of *script*, with the command that failed. Redis 7 names only the line."""
+    place = re.search(r"user_script:(\d+)", str(exc))
+    command = place and re.search(r"call\('(\w+)'", script.splitlines()[int(place[1]) - 1])
+    return exceptions.ResponseError(f"{exc}, in {command[1]}") if command else exc
 
 
 def _page(life: str, answer: list[Any], rows: list[Row]) -> Page:

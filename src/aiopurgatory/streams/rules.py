@@ -19,13 +19,16 @@ S8 A listener that resumes after an event that is gone is told so, and where to 
 S9 A listener may come before the first event: an unknown topic is waited for.
 S10 A worker reads a topic once for all its listeners. A listener behind shares reads with those at the same place.
 S11 The wake-up of the listeners is part of the commit.
+S12 What is kept belongs to the topic. Bounds that a writer gives explicitly are stored with it, and of two, the larger
+   one holds. A default shortens nothing, and a reader decides on nothing.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from math import inf
 from typing import Final, NamedTuple, TypeGuard
@@ -71,6 +74,19 @@ class Stamped(NamedTuple):
     number: int
 
 
+class Keep(NamedTuple):
+    """How much of a topic to keep: so many events, bytes, and seconds. 0: nobody has given this bound."""
+
+    events: float = 0
+    size: float = 0
+    seconds: float = 0
+
+
+#: No bound is given.
+NO_KEEP: Final = Keep()
+#: The bounds that nobody has given.
+DEFAULT_KEEP: Final = Keep(10_000, 16 << 20, 86_400.0)
+
 _FIRST: Final = (IdGeneration("", 0),)
 
 
@@ -88,6 +104,7 @@ class State:
         lease: seconds; 0: many write.
         end: the reason, once the last event is the end.
         writers: the last event of each writer, the newest event last.
+        keep: the bounds that writers have given (S12).
         rest: JSON of fields that a newer version has added: kept for it.
     """
 
@@ -100,6 +117,7 @@ class State:
     lease: float = 0.0
     end: str | None = None
     writers: tuple[Stamped, ...] = ()
+    keep: Keep = NO_KEEP
     rest: str = ""
 
     @property
@@ -116,8 +134,13 @@ class State:
 
     def after(self, last: int, blocks: tuple[Block, ...], end: str | None, writers: tuple[Stamped, ...]) -> State:
         """Return the state after a further event. (replace() takes ten times as long.)"""
-        generations, producer, lease = self.generations, self.producer, self.lease
-        return State(self.epoch, self.server, last, generations, blocks, producer, lease, end, writers, self.rest)
+        generations, producer, lease, keep = self.generations, self.producer, self.lease, self.keep
+        return State(self.epoch, self.server, last, generations, blocks, producer, lease, end, writers, keep, self.rest)
+
+    def keeping(self, keep: Keep) -> State:
+        """Return the state with the larger of its bounds and *keep* (S12)."""
+        larger = Keep(*map(max, self.keep, keep))
+        return self if larger == self.keep else replace(self, keep=larger)
 
     def event(self, row: Row) -> Event:
         """Return the event of *row*, which a store has returned."""
@@ -139,6 +162,8 @@ class State:
         if self.writers:
             writers = [f"[{encode_basestring_ascii(name)},{serial},{number}]" for name, serial, number in self.writers]
             parts.append(f'"writers":[{",".join(writers)}]')
+        if self.keep != NO_KEEP:
+            parts.append(f'"keep":{list(self.keep)}')
         if self.rest:
             parts.append(self.rest)
         return ",".join(parts) + "}"
@@ -146,6 +171,12 @@ class State:
 
 _FIELDS: Final = {field.name for field in fields(State)} - {"rest"}
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+
+
+@lru_cache(64)
+def in_force(keep: Keep) -> Keep:
+    """Return *keep* with the defaults of the bounds that are not given."""
+    return Keep(*[given or default for given, default in zip(keep, DEFAULT_KEEP, strict=True)])
 
 
 def state_of(page: Page) -> State | None:
@@ -159,6 +190,8 @@ def state_of(page: Page) -> State | None:
         known["blocks"] = tuple(Block(*each) for each in known["blocks"])
     if "writers" in known:
         known["writers"] = tuple(Stamped(*each) for each in known["writers"])
+    if "keep" in known:
+        known["keep"] = Keep(*known["keep"])
     rest = {name: known.pop(name) for name in known.keys() - _FIELDS}
     return State(**known, rest=_ENCODER.encode(rest)[1:-1])
 

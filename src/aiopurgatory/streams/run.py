@@ -13,10 +13,10 @@ from typing import Final, Self, final
 from ..clock import running_loop
 from ..errors import PurgatoryClosedError
 from .event import EndedError, StoreDownError, require_event, require_reason
-from .rules import RENEWAL
+from .rules import RENEWAL, Keep
 from .tasks import Tasks
 from .writer import Writer
-from .writes import Appending, Beginning, Decide, Keep, Renewing, Stamp
+from .writes import Appending, Beginning, Decide, Renewing, Stamp
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -55,7 +55,7 @@ class Run:
             raise RuntimeError("a run can be entered once; ask the log for another one")
         self._is_entered = True
         try:
-            found = await self._write(Beginning(self._producer, self._lease, self._resume))
+            found = await self._write(Beginning(self._producer, self._lease, self._resume, self._keep))
         except BaseException:
             self._is_entered = False  # the same run may be entered again: it may have begun
             raise

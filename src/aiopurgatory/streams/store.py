@@ -51,6 +51,7 @@ class Commit:
         state: the new state.
         rows: events to add.
         first: the number of the first event to keep.
+        keep: seconds after which the topic may be deleted if nothing is committed any more.
         is_plain: it adds events, or nothing, and changes nothing else that listeners need: see Change.
     """
 
@@ -60,6 +61,7 @@ class Commit:
     state: str
     rows: list[Row]
     first: int
+    keep: float
     is_plain: bool = False
 
 
@@ -115,12 +117,11 @@ class Store(Protocol):
         """
         ...
 
-    def commit(self, topic: str, commit: Commit, keep: float, /) -> Coroutine[Any, Any, Page]:
+    def commit(self, topic: str, commit: Commit, /) -> Coroutine[Any, Any, Page]:
         """A coroutine: make *commit*, and tell every process, in one atomic step (S11).
 
         It is made if the topic has the expected version, and the server's data the expected life.
 
-        Args: keep: seconds after which a topic may be deleted if nothing is committed any more.
         Returns: the topic as it is now, without events. If its version is not that of *commit*, the commit was refused.
         Raises: StoreDownError: it may, or may not, have been made.
         """
@@ -156,8 +157,8 @@ class WatchedStore(Store):
     def read(self, topic: str, after: int, rows: int, size: int) -> Coroutine[Any, Any, Page]:
         return self._watched("read", self._store.read(topic, after, rows, size))
 
-    def commit(self, topic: str, commit: Commit, keep: float) -> Coroutine[Any, Any, Page]:
-        return self._watched("commit", self._store.commit(topic, commit, keep))
+    def commit(self, topic: str, commit: Commit) -> Coroutine[Any, Any, Page]:
+        return self._watched("commit", self._store.commit(topic, commit))
 
     async def _watched(self, what: str, answer: Awaitable[Page]) -> Page:
         try:

@@ -16,7 +16,7 @@ from .store import Change, Page, Store
 from .tail import Tail
 from .tasks import Tasks
 from .window import Window, Windows
-from .writes import Appending, Keep
+from .writes import Appending
 
 #: The most events of a read, and the bytes after which it has no further one.
 MAX_ROWS: Final = 1_000
@@ -39,10 +39,8 @@ class Older(NamedTuple):
 class Tails:
     """The topics that somebody follows in this worker."""
 
-    def __init__(
-        self, store: Store, purgatory: Purgatory, keep: Keep, window_bytes: int, unknown_timeout: float
-    ) -> None:
-        self._store, self._purgatory, self._keep = store, purgatory, keep
+    def __init__(self, store: Store, purgatory: Purgatory, window_bytes: int, unknown_timeout: float) -> None:
+        self._store, self._purgatory = store, purgatory
         self._unknown_timeout = unknown_timeout
         self.windows: Final = Windows(window_bytes)
         self._tails: dict[str, Tail] = {}
@@ -130,9 +128,9 @@ class Tails:
 
     async def _abandon(self, topic: str, page: Page) -> None:
         """End the run as abandoned, unless something was committed since *page* (S6). Raises: StoreDownError."""
-        write = Appending("abandoned", None, self._keep, is_end=True)(page, state_of(page))
+        write = Appending("abandoned", None, is_end=True)(page, state_of(page))
         if write.commit is not None:
-            made = await self._store.commit(topic, write.commit, self._keep.seconds)
+            made = await self._store.commit(topic, write.commit)
             self.abandoned += made.version == write.commit.version
 
     async def _read_older(self, topic: str, after: int) -> Older | None:

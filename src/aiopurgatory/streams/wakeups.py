@@ -85,6 +85,7 @@ class LogBus:
         heartbeat, timeout: seconds, for a bus of its own.
         observers: of the log; a bus of its own has them, too.
         password: of the log, for a bus of its own.
+        prefix: of its channel.
 
     Raises: TypeError, ValueError: an argument is invalid.
     """
@@ -99,15 +100,16 @@ class LogBus:
         timeout: float,
         observers: Iterable[Observer] = (),
         password: Password | None = None,
+        prefix: str = "",
     ) -> None:
         require_name(name)
         require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
         require_seconds("timeout", timeout, 0.01, 3600.0)
         if shared is not None and not isinstance(shared, kind):
             raise TypeError(f"bus must be a {kind.__name__} or None, got {shared!r}")
-        self._name, self._is_shared = name, shared is not None
+        self._name, self._is_shared = prefix + name, shared is not None
         #: One for all processes, whether they share a bus or not.
-        self._channel: Final = f"aiopurgatory.{name}"
+        self._channel: Final = f"{prefix}aiopurgatory.{name}"
         options: dict[str, Any] = {"name": self._channel, "heartbeat": heartbeat, "timeout": timeout}
         options |= {"observers": observers, "password": password}
         self._bus: Final[Bus] = shared or kind(address, [], **options)

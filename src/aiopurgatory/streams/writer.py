@@ -12,7 +12,7 @@ from ..clock import running_loop
 from ..errors import PurgatoryError
 from .event import StoreDownError, StoreError
 from .rules import LOST, PAUSE, State, has_lost, state_of
-from .store import NEWEST, Commit, Page, Store
+from .store import NEWEST, Page, Store
 from .writes import Decide, Stamp, Write
 
 #: Seconds between two attempts while the server is down: the first pause, and the longest.
@@ -24,20 +24,18 @@ class Writer:
     """Changes *topic*.
 
     Args:
-        keep: seconds after which the topic may be deleted.
         ready: awaited before each attempt. It starts the log, and raises if that is closed, or cannot be started.
-        made: called with each commit that was made.
+        made: called with each change that was made.
     """
 
     def __init__(
         self,
         store: Store,
         topic: str,
-        keep: float,
         ready: Callable[[], Awaitable[object]],
-        made: Callable[[Commit], object],
+        made: Callable[[str, Write], object],
     ) -> None:
-        self._store, self._topic, self._keep, self._ready, self._made = store, topic, keep, ready, made
+        self._store, self._topic, self._ready, self._made = store, topic, ready, made
         #: The topic as it was last, if that is known, its state, and when that was.
         self._page: Page | None = None
         self._state: State | None = None
@@ -84,10 +82,10 @@ class Writer:
                         continue
                     if write.commit is None:
                         return write.id
-                    page = await self._store.commit(self._topic, write.commit, self._keep)
+                    page = await self._store.commit(self._topic, write.commit)
                     self._note(page, write)
                     if page.version == write.commit.version:
-                        self._made(write.commit)
+                        self._made(self._topic, write)
                         return write.id
                 except StoreDownError as exc:
                     self._page, self._down, self._down_at = None, exc, loop.time()
@@ -106,7 +104,7 @@ class Writer:
             write = decide(page, self._state)
         except PurgatoryError as exc:
             if is_fresh:
-                raise type(exc)(f"topic {self._topic!r}: {exc}") from None
+                raise named(self._topic, exc) from None
         else:
             if is_fresh or write.commit is not None:
                 return write
@@ -134,3 +132,8 @@ class Writer:
         else:
             self._highest = state
         self._state = state
+
+
+def named(topic: str, exc: PurgatoryError) -> PurgatoryError:
+    """Return *exc*, of deciding on a change of *topic*, with the topic's name."""
+    return type(exc)(f"topic {topic!r}: {exc}")

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import secrets
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from os import urandom
 from typing import Final, NamedTuple
 
 from .event import EndedError, TopicExistsError
-from .rules import END, Block, IdGeneration, Stamped, State
+from .rules import END, NO_KEEP, Block, IdGeneration, Keep, Stamped, State, in_force
 from .store import Commit, Page, Row
 
 #: The most generations of a topic to remember. Ids of earlier ones are gone.
-MAX_GENERATIONS: Final = 16
+MAX_GENERATIONS: Final = 64
 #: The most writers to remember (S3).
 MAX_WRITERS: Final = 64
 #: Events are dropped in blocks. The kept events are about so many blocks.
 BLOCKS: Final = 16
-
-
-class Keep(NamedTuple):
-    """How much of a topic to keep: so many events, bytes, and seconds."""
-
-    events: int
-    size: int
-    seconds: float
 
 
 class Stamp(NamedTuple):
@@ -33,6 +27,11 @@ class Stamp(NamedTuple):
 
     writer: str
     serial: int
+
+
+def stamp_of(own_id: str) -> Stamp:
+    """Return the stamp of an id given by the caller. Its hash is stored 64 times: each commit writes all of them."""
+    return Stamp(b64encode(blake2b(own_id.encode(), digest_size=9).digest()).decode(), 0)
 
 
 @dataclass(slots=True)
@@ -58,6 +57,7 @@ class Appending:
     """Appends an event.
 
     Args:
+        keep: the bounds that the writer gives.
         producer: of the run; empty: many write.
         stamp: a repeated append with it adds nothing. None: an end by a listener, which is not repeated.
         is_end: it is the end: *data* is the reason. Anybody may end a run.
@@ -65,7 +65,7 @@ class Appending:
 
     data: str
     name: str | None
-    keep: Keep
+    keep: Keep = NO_KEEP
     producer: str = ""
     stamp: Stamp | None = None
     is_end: bool = False
@@ -79,7 +79,8 @@ class Appending:
             state = held(state, self.producer)
         elif state.producer and not self.is_end:
             raise TopicExistsError("it has a run: only the run's producer appends")
-        changed = self._appended(next_generation(page, state), page.now)
+        before = next_generation(page, state)
+        changed = self._appended(before if self.keep == before.keep else before.keeping(self.keep), page.now)
         row = (changed.last, f"{END if self.is_end else self.name or ''}\n{self.data}")
         is_plain = bool(page.version) and changed.generations is state.generations
         return Write(commit(page, changed, [row], is_plain), changed.id_of(changed.last), changed)
@@ -96,7 +97,7 @@ class Appending:
         if self.stamp is not None:
             others = [each for each in writers if each.writer != self.stamp.writer]
             writers = (*others[-MAX_WRITERS + 1 :], Stamped(*self.stamp, number))
-        blocks = kept(state.blocks, Block(number, len(self.data.encode()), now), self.keep)
+        blocks = kept(state.blocks, Block(number, len(self.data.encode()), now), in_force(state.keep))
         return state.after(number, blocks, self.data if self.is_end else None, writers)
 
 
@@ -107,6 +108,7 @@ class Beginning:
     producer: str
     lease: float
     resume: bool
+    keep: Keep = NO_KEEP
 
     def __call__(self, page: Page, state: State | None) -> Write:
         if state is None:
@@ -118,7 +120,8 @@ class Beginning:
         elif not (self.resume and state.producer):
             remedy = "resume=True takes it over" if state.producer else "many write to it"
             raise TopicExistsError(f"it exists: {remedy}, or begin another topic")
-        changed = replace(next_generation(page, state), producer=self.producer, lease=self.lease, writers=())
+        begun = next_generation(page, state).keeping(self.keep)
+        changed = replace(begun, producer=self.producer, lease=self.lease, writers=())
         return Write(commit(page, changed, []), changed.id_of(changed.last), changed)
 
 
@@ -148,7 +151,8 @@ def held(state: State | None, producer: str) -> State:
 def commit(page: Page, state: State, rows: list[Row], is_plain: bool = False) -> Commit:
     """Return the change from *page* to *state*. A version never comes twice, not even after the server lost some."""
     version = f"{state.last}.{urandom(6).hex()}"
-    return Commit(page.version, page.server, version, state.text(), rows, state.first, is_plain)
+    keep = in_force(state.keep).seconds
+    return Commit(page.version, page.server, version, state.text(), rows, state.first, keep, is_plain)
 
 
 def new_state(page: Page) -> State:

@@ -1,0 +1,272 @@
+"""A log on servers that others run: restored, restricted, behind a pooler, with a pool of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+from typing import Any
+
+import pytest
+from private_servers import Postgres, Server, program
+
+asyncpg = pytest.importorskip("asyncpg")
+pytest.importorskip("redis")
+
+from bus.servers import ClusterRedis, PgBouncer  # type: ignore[import-not-found] # noqa: E402
+
+from aiopurgatory import GoneError, PurgatoryError  # noqa: E402
+from aiopurgatory.bus import BusConnectError  # noqa: E402
+from aiopurgatory.bus.postgres import PostgresBus  # noqa: E402
+from aiopurgatory.bus.redis import RedisBus  # noqa: E402
+from aiopurgatory.streams import StoreDownError  # noqa: E402
+from aiopurgatory.streams.postgres import PostgresLog, tables_sql  # noqa: E402
+from aiopurgatory.streams.redis import RedisLog  # noqa: E402
+
+from .conftest import data_of, log_at, make_tables, until  # noqa: E402
+
+
+async def run_sql(url: str, sql: str, *arguments: Any) -> Any:
+    connection = await asyncpg.connect(url)
+    try:
+        return await (connection.fetchval(sql, *arguments) if arguments else connection.execute(sql))
+    finally:
+        await connection.close()
+
+
+def piped(tool: str, server: Server, database: str = "postgres", text: bytes | None = None) -> bytes:
+    """Run pg_dump or psql."""
+    command = [str(program(tool)), "-h", "127.0.0.1", "-p", str(server.port), "-U", "bus", database]
+    environment = os.environ | {"PGPASSWORD": "secret"}
+    return subprocess.run(command, env=environment, input=text, capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize("where", ["another server", "another database", "the same place"])
+async def test_postgres_restored_dump_is_another_life(own_postgres: Postgres, topic: str, where: str) -> None:
+    """Its numbers are given again: a listener that has seen a lost event would miss the new one."""
+    url, target = own_postgres.url(), own_postgres
+    async with PostgresLog(url) as log:
+        for number in range(3):
+            await log.append(topic, f"old {number}")
+        kept = await log.last_id(topic)
+        dump = await asyncio.to_thread(piped, "pg_dump", own_postgres)
+        last = await log.append(topic, "old 3")
+    if where == "another server":
+        target = Postgres()
+        url = target.url()
+    elif where == "another database":
+        await run_sql(url, "CREATE DATABASE restored")
+        url = own_postgres.url(database="restored")
+    else:
+        await run_sql(url, "DROP TABLE events_topics, events_events")
+    try:
+        await asyncio.to_thread(piped, "psql", target, url.rpartition("/")[2].partition("?")[0], dump)
+        async with PostgresLog(url) as log:
+            await log.append(topic, "new 3")
+            with pytest.raises(GoneError):
+                await anext(log.follow(topic, last))
+            assert (await anext(log.follow(topic, kept))).data == "new 3"
+    finally:
+        if where == "another database":
+            await run_sql(own_postgres.url(), "DROP DATABASE restored WITH (FORCE)")
+        if target is not own_postgres:
+            target.remove()
+
+
+async def test_postgres_crash_that_loses_commits_is_told() -> None:
+    """With synchronous_commit=off, as some servers have it. Other processes would use the lost numbers."""
+
+    class Careless(Postgres):
+        settings = ("synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=0")
+
+    with Careless() as server:
+        await make_tables(server.url())
+        async with PostgresLog(server.url()) as writer:
+            kept = await writer.append("room", "kept")
+            await run_sql(server.url(), "CHECKPOINT")
+            lost = await writer.append("room", "lost")
+            server.kill()
+        server.start()
+        async with PostgresLog(server.url()) as other:
+            assert await other.last_id("room") == kept, "the control: the crash has lost it"
+            await other.append("room", "new")
+            with pytest.raises(GoneError):
+                await anext(other.follow("room", lost))
+            assert (await anext(other.follow("room", kept))).data == "new"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "pg_is_in_recovery()",
+        "pg_postmaster_start_time()",
+        "pg_notify(text, text)",
+        "pg_notification_queue_usage()",
+        "pg_advisory_xact_lock(bigint)",
+        "set_config(text, text, boolean)",
+    ],
+)
+async def test_postgres_function_refused_is_named_at_the_start(own_postgres: Postgres, function: str) -> None:
+    """All that a log and its bus call. No managed server is known to refuse one of these."""
+    url = own_postgres.url()
+    grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON events_topics, events_events TO tenant"
+    await run_sql(url, f"CREATE ROLE tenant LOGIN PASSWORD 'secret'; {grant}")
+    log = PostgresLog(own_postgres.url(user="tenant:secret"), timeout=2.0)
+    try:
+        async with log:  # the control
+            await log.append("room", "a")
+        await run_sql(url, f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
+        with pytest.raises(
+            PurgatoryError, match=rf"permission denied for function {function.partition('(')[0]}; grant"
+        ):
+            await log.start()
+    finally:
+        await run_sql(url, f"GRANT EXECUTE ON FUNCTION {function} TO PUBLIC; DROP OWNED BY tenant; DROP ROLE tenant")
+
+
+@pytest.mark.parametrize("function", ["pg_current_wal_lsn() RETURNS pg_lsn", "pg_control_system() RETURNS record"])
+async def test_postgres_that_hides_its_wal_and_identity_is_used(function: str) -> None:
+    """As Aurora does without logical replication."""
+    name = function.partition("(")[0]
+    with Postgres() as server:
+        await make_tables(server.url())
+        await run_sql(
+            server.url(),
+            f"""SET allow_system_table_mods = on; ALTER FUNCTION pg_catalog.{name}() RENAME TO {name}_was;
+            CREATE FUNCTION pg_catalog.{function} LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '55000'; END $$""",
+        )
+        async with PostgresLog(server.url()) as log:
+            await log.append("room", "a")
+            await log.end("room")
+            assert await data_of(log, "room") == ["a", "done"]
+
+
+async def test_postgres_standby_names_itself(own_postgres: Postgres) -> None:
+    """As behind an address that leads to a standby while the bus has the primary."""
+    says = "it is a standby: add target_session_attrs=read-write to the dsn"
+    with Postgres() as server:
+        await make_tables(server.url())
+        server.kill()
+        server.run(["touch", f"{server.folder}/data/standby.signal"])
+        server.start()
+        bus = PostgresBus(own_postgres.url(), [])
+        log = PostgresLog(server.url(), bus=bus, timeout=2.0)
+        with pytest.raises(StoreDownError, match=says):
+            await log.start()
+        store = log._tables
+        store._pool = await asyncpg.create_pool(server.url(), min_size=0)  # as if it had been the primary
+        with pytest.raises(StoreDownError, match=says):
+            await store.read("room", 0, 1, 1)
+        await log._store.aclose()
+        await bus.aclose()
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+async def test_postgres_behind_pgbouncer(own_postgres: Postgres, topic: str, mode: str) -> None:
+    try:
+        bouncer = PgBouncer(own_postgres, mode)
+    except FileNotFoundError as exc:
+        pytest.skip(f"{exc}: make programs")
+    with bouncer:
+        async with PostgresBus(own_postgres.url(), []) as bus:
+            log = PostgresLog(bouncer.url(), bus=bus)
+            if mode == "transaction":
+                for _ in range(5):
+                    with pytest.raises(PurgatoryError, match="is there a pgbouncer in transaction mode") as raised:
+                        await log.start()
+                    assert not isinstance(raised.value, StoreDownError)
+                return
+            async with log:
+                await asyncio.gather(*[log.append(topic, str(number)) for number in range(20)])
+                await log.end(topic)
+                assert len(await data_of(log, topic)) == 21
+
+
+async def test_postgres_pool_of_ones_own_stays_open(own_postgres: Postgres, topic: str) -> None:
+    async with asyncpg.create_pool(own_postgres.url(), min_size=1, max_size=2) as pool:
+        async with PostgresLog(own_postgres.url(), pool=pool) as log:
+            await asyncio.gather(*[log.append(topic, str(number)) for number in range(5)])
+            assert pool.get_size() <= 2
+            async with pool.acquire() as connection, connection.transaction():
+                await log.append(topic, "paid", connection=connection)
+            await log.end(topic)
+            assert (await data_of(log, topic))[-2:] == ["paid", "done"]
+        assert await pool.fetchval("SELECT 1") == 1
+    with pytest.raises(ValueError, match="pool must be a pool of asyncpg, or None, got 4"):
+        PostgresLog(own_postgres.url(), pool=4)
+
+
+async def test_postgres_append_is_one_statement(topic: str) -> None:
+    class Told(Postgres):
+        settings = ("log_statement=all",)
+
+    with Told() as server:
+        await make_tables(server.url())
+        async with PostgresLog(server.url(), heartbeat=60.0) as log:
+            with open(f"{server.folder}/log") as file:  # noqa: ASYNC230
+                text = ""
+                while text.count("SKIP LOCKED") < 2:  # the check at the start, and the first deletion
+                    await log.append(topic, "a")
+                    text += file.read()
+                for _ in range(10):
+                    await log.append(topic, "a")
+                told = file.read()
+        assert (told.count("LOG:  "), told.count("pg_notify($8, $9)")) == (10, 10), told
+
+
+@pytest.mark.parametrize("driver", ["", "+asyncpg", "+psycopg"])
+async def test_postgres_dsn_of_sqlalchemy_is_understood(own_postgres: Postgres, topic: str, driver: str) -> None:
+    async with PostgresLog(own_postgres.url().replace("postgresql:", f"postgresql{driver}:")) as log:
+        await log.append(topic, "a")
+
+
+async def test_postgres_tables_are_made_by_one_statement(own_postgres: Postgres) -> None:
+    """Libraries for migrations prepare it. It may run again."""
+    connection = await asyncpg.connect(own_postgres.url())
+    for _ in range(2):
+        await (await connection.prepare(tables_sql("migrated"))).fetch()
+    await connection.close()
+    async with PostgresLog(own_postgres.url(), name="migrated") as log:
+        await log.append("room", "a")
+
+
+def test_loop_that_ends_without_aclose_leaves_no_session(own_server: Server) -> None:
+    """As of a script, a notebook, or Django's tests: a test database could not be dropped."""
+    log = log_at(own_server.url())
+
+    async def use() -> None:
+        await log.append("room", "x")
+
+    async def sessions() -> int:
+        if isinstance(own_server, Postgres):
+            sql = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = $1 AND pid <> pg_backend_pid()"
+            return int(await run_sql(own_server.url(), sql, "client backend"))
+        return int((await own_server.asked("INFO clients")).split("connected_clients:")[1].split()[0]) - 1  # type: ignore[attr-defined]
+
+    gc.disable()  # it would hang up
+    try:
+        for _ in range(3):
+            asyncio.run(use())
+
+            async def hung_up() -> None:
+                async with asyncio.timeout(5.0):
+                    while await sessions():  # noqa: ASYNC110
+                        await asyncio.sleep(0.02)
+
+            asyncio.run(hung_up())
+    finally:
+        gc.enable()
+
+
+async def test_redis_cluster_is_refused_at_the_start() -> None:
+    with ClusterRedis() as node:
+        says = f"Redis at 127.0.0.1:{node.port} is a Redis Cluster, where each node has some of the keys: use another"
+        for _ in range(2):
+            with pytest.raises(PurgatoryError, match=says):
+                await RedisLog(node.url()).start()
+        with pytest.raises(BusConnectError, match=f"replay= needs one server: {says}"):
+            await RedisBus(node.url(), [], replay=100).start()
+        async with RedisBus(node.url(), []) as bus:  # the control: messages reach all nodes
+            await until(lambda: bus.statistics().connected)
