@@ -34,6 +34,7 @@ class Spec(NamedTuple):
         kind: a key of World.kinds.
         every: takes each item so many only, such as 2: those with an even number. 1: any; 0: none.
         fails: the chance that a look fails at a moment at which it may.
+        puts: the chance that a look puts another item first, and checks its key within.
     """
 
     kind: str
@@ -43,6 +44,7 @@ class Spec(NamedTuple):
     hands_out: bool
     options: dict[str, Any]
     fails: float
+    puts: float
     seed: int
 
 
@@ -187,6 +189,9 @@ class Waiter:
     def begin_look(self) -> None:
         self.looks += 1
         self.world.looks += 1
+        if self.world.is_open and self.random.random() < self.spec.puts:
+            way = self.random.choice(["check_and_complete", "notify", "check_each"])
+            self.world.put(self.random.choice(KEYS), 1, way, 1, False)
 
     def take(self) -> int | None:
         found = self.find()
@@ -255,6 +260,8 @@ class Awaited(Function):
                 self.world.wrong.append(f"{self}: a read of a hand-out was cancelled")
             if item is not None:
                 self.put_back(item)
+            if isinstance(exc, asyncio.CancelledError) and self.random.random() < 0.1:
+                return None  # it swallows its cancellation
             if isinstance(exc, asyncio.CancelledError) and self.random.random() < 0.2:
                 raise Oops from exc  # as some drivers do
             raise
@@ -265,6 +272,23 @@ class Awaited(Function):
     async def pause(self) -> None:
         for _ in range(self.random.choice([0, 0, 1, 3, 6])):
             await asyncio.sleep(0)
+
+
+class Following(Waiter):
+    """Follows its keys, and takes nothing: a call passes it by."""
+
+    async def wait(self) -> int | None:
+        async for _ in self.world.purgatory.follow(list(self.spec.keys), self.read):
+            self.world.looks += 1
+        return None
+
+    async def read(self, since: int | None) -> tuple[int, bool] | None:
+        await asyncio.sleep(0)
+        self.may_fail()
+        return (self.looks + 1, True) if self.random.random() < 0.5 else None
+
+    def wants(self, item: int) -> bool:
+        return False
 
 
 class Operated(Waiter):
@@ -343,7 +367,7 @@ class Carrying(Operated):
 
 
 KINDS: Final[dict[str, Callable[[World, Spec], Waiter]]] = {
-    kind.__name__: kind for kind in (Function, Awaited, Taking, TakingLate, Carrying)
+    kind.__name__: kind for kind in (Function, Awaited, Taking, TakingLate, Carrying, Following)
 }
 
 
@@ -352,16 +376,21 @@ class Writer:
 
     def __init__(self, seed: int | str) -> None:
         self.random = random = Random(seed)
-        self.kinds = random.choice([[*KINDS], [*KINDS], ["Awaited"], *([kind] for kind in KINDS)])
+        takers = [kind for kind in KINDS if kind != "Following"]
+        self.kinds = random.choice([[*KINDS], [*takers], ["Awaited"], *([kind] for kind in takers)])
         self.keys = random.choice(["a", "ab", "ab", KEYS])
         #: How many keys the waiters of the crowd have, and the newcomers.
-        self.sizes = random.choice([[1], [1, 2], [1, 1, 2, 3], [2, 1, 1]])
-        self.is_mixed = random.random() < 0.5
+        self.sizes = random.choice([[1], [1, 2], [1, 1, 2, 3]])
+        self.is_mixed = True
         self.late = random.choice([0.2, 0.6])
         self.fails = random.choice([0.0, 0.1, 0.4])
+        self.puts = random.choice([0.0, 0.0, 0.0, 0.1])
         self.picky = random.choice([0.0, 0.0, 0.3])
         self.unlimited = random.choice([0.0, 0.0, 0.1])
         newcomers, leaves = random.choice([0, 0, 5, 30]), random.choice([0, 20, 40])
+        if random.random() < 0.3:  # those in front wait for both keys, and may take the one's item for the other's call
+            self.keys, self.sizes, self.is_mixed, self.late = "ab", [2, 2, 1], False, 0.6
+            self.unlimited, newcomers, leaves = 0.0, 0, 0
         self.moves = ("wait", "put", "check", "leave", "advance", "call")
         self.weights = (newcomers, random.choice([20, 40]), 20, leaves, 3, 2)
 
@@ -375,7 +404,8 @@ class Writer:
 
     def write_queue(self) -> Program:
         """Return a program of hand-outs alone, all of one kind of item, with more of them than items."""
-        self.kinds, self.fails, self.picky, self.unlimited = ["Function", "Awaited"], 0.05, 0.0, 0.0
+        self.kinds, self.fails, self.puts = ["Function", "Awaited"], 0.05, 0.0
+        self.picky = self.unlimited = 0.0
         self.weights = (0, 50, 20, 10, 0, 0)
         crowd: list[Move] = [("wait", self.spec(place)._replace(hands_out=True)) for place in range(15)]
         rest = [each for _ in range(10) for each in (self.move(), self.iterations())]
@@ -399,7 +429,8 @@ class Writer:
             case "call":
                 key = random.choice(self.keys)
                 calls: list[tuple[object, ...]] = [("expire_all",), ("purge",), ("fail_for_key", key, Oops())]
-                return "call", *random.choice([*calls, ("cancel_for_key", key), ("complete_for_key", key)])
+                calls += [("cancel_for_key", key), ("complete_for_key", key)]
+                return "call", *random.choice([*calls, ("notify_all",)])
             case name:  # the oldest is called first
                 return name, random.choice([0, 0, 0, 1, 2, 5])
 
@@ -414,7 +445,7 @@ class Writer:
         options = random.choice(choices) if is_condition else {}
         keys = "".join(random.sample(self.keys, min(size, len(self.keys))))
         timeout = random.choice([None, None, None, None, None, LONG, LONG, SHORT, 0.0])
-        return Spec(kind, keys, timeout, every, hands_out, options, self.fails, random.randrange(1 << 30))
+        return Spec(kind, keys, timeout, every, hands_out, options, self.fails, self.puts, random.randrange(1 << 30))
 
 
 class Result(NamedTuple):
