@@ -8,6 +8,7 @@ from .answering import EventAnswer, LogPolling
 from .asgi import RequestScope
 from .connected import DisconnectedError, while_connected
 from .events import EventRoute
+from .middleware import PurgatoryMiddleware
 from .policy import Policy
 from .polling import LongPolling, LongPollStatistics
 from .route import LongPollRoute
@@ -24,6 +25,7 @@ __all__ = [
     "LongPollStatistics",
     "LongPolling",
     "Policy",
+    "PurgatoryMiddleware",
     "RequestScope",
     "Source",
     "close_on_stop",

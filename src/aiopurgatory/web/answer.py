@@ -95,15 +95,17 @@ _REASON: Final = {
 }
 #: Exceptions that become answers.
 REFUSALS: Final = (*_STATUS, *_REASON)
+#: Those that a purgatory raises.
+_OF_PURGATORY: Final = (PurgatoryClosedError, PurgatoryFullError)
 
 
 class Refusals:
     """Turns exceptions into answers.
 
-    Args: retry_after: the lowest and the highest Retry-After, in whole seconds.
+    Args: retry_after: the lowest and the highest Retry-After, in whole seconds; default (1, 3).
     """
 
-    def __init__(self, retry_after: tuple[int, int]) -> None:
+    def __init__(self, retry_after: tuple[int, int] = (1, 3)) -> None:
         self._retry_after = retry_after
         self.by_reason: Counter[str] = Counter()
 
@@ -117,6 +119,12 @@ class Refusals:
         if isinstance(exc, GoneError) and exc.after is not None:
             headers.append(etag(exc.after))
         return Answer(status, str(exc).encode(errors="replace"), headers)
+
+    def answer_handler(self, exc: Exception) -> Answer | None:
+        """Return the answer for *exc*, which has left a handler, maybe in a group; None: no purgatory has raised it."""
+        while isinstance(exc, ExceptionGroup) and exc.split(_OF_PURGATORY)[1] is None:
+            exc = exc.exceptions[0]
+        return self.answer(exc) if isinstance(exc, _OF_PURGATORY) else None
 
     def _unavailable(self, reason: str, exc: Exception) -> Answer:
         self.by_reason[reason] += 1

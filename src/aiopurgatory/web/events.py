@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from .answer import Answer
-from .asgi import Message, Receive, RequestScope, Scope, Send, deliver
-from .route import Endpoint, joined, send_answer, start_of
+from .asgi import Message, Receive, RequestScope, Scope, Send, deliver, send_answer, start_of
+from .route import Endpoint, joined
 from .stream import EventStream
 
 _BODY: Final = "http.response.body"

@@ -12,9 +12,9 @@ from urllib.parse import unquote_plus
 
 from ..arguments import Items, require, require_function, require_items, require_plain_function
 from ..errors import PurgatoryClosedError
-from .answer import NO_BODY, REFUSALS, Answer, RequestError
+from .answer import NO_STORE, REFUSALS, Answer, RequestError
 from .answering import Answering, events_of
-from .asgi import Message, Receive, RequestScope, Scope, Send, deliver, read_body
+from .asgi import Receive, RequestScope, Scope, Send, read_body, send_answer
 from .policy import Policy
 from .polling import LongPolling
 from .prefer import MAX_FIELD, PollRequest, Respond
@@ -121,7 +121,7 @@ class Endpoint(ABC):
                 "methods=%s to the Route before it",
                 *(type(self).__name__, method, scope["path"][:LONGEST_PATH], allowed, method, list(self._methods)),
             )
-        return Answer(405, b"", [(b"allow", allowed.encode())])
+        return Answer(405, b"", [NO_STORE, (b"allow", allowed.encode())])
 
 
 @final
@@ -235,18 +235,6 @@ def given(**functions: Ask[Any] | None) -> dict[str, Ask[Any]]:
     for name, function in found.items():
         require_function(name, function)
     return found
-
-
-def send_answer(answer: Answer, send: Send) -> Awaitable[bool]:
-    """Send *answer*, unless the client has disconnected."""
-    headers = answer.raw_headers
-    if answer.status not in NO_BODY:
-        headers.append((b"content-length", b"%d" % len(answer.body)))
-    return deliver(send, start_of(answer), {"type": "http.response.body", "body": answer.body})
-
-
-def start_of(answer: Answer) -> Message:
-    return {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers}
 
 
 def _content_of(served: object, policy: Policy | None) -> Content[Any]:
