@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
-from contextvars import Context, copy_context
+from contextvars import Context
 from functools import partial
 from typing import Any, Final, Generic, cast, final
 
@@ -26,11 +26,10 @@ MAX_VERSIONS: Final = 1 << 20
 class Call:
     """A call of the source, and the polls that wait for it."""
 
-    __slots__ = ("_call", "_context", "_polls", "check", "task")
+    __slots__ = ("_call", "_polls", "check", "task")
 
     def __init__(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._call = call
-        self._context = copy_context()  # of the first poll that asks, not that of the previous call
         self._polls: set[asyncio.Future[Any]] = set()
         #: None until it begins.
         self.task: asyncio.Task[Any] | None = None
@@ -40,8 +39,9 @@ class Call:
     def begin(self, done: Callable[[asyncio.Task[Any]], object]) -> None:
         call = self._call()
         try:
-            # Not create_task(): the app's own task factory may begin it at once.
-            self.task = asyncio.Task(call, loop=asyncio.get_running_loop(), context=self._context)
+            # Not create_task(): the app's own task factory may begin it at once. In an empty context: its result is for
+            # many requests.
+            self.task = asyncio.Task(call, loop=asyncio.get_running_loop(), context=Context())
         except BaseException:
             call.close()
             raise
@@ -169,7 +169,7 @@ class Reader(Generic[K]):
         self._source: Final = cast(Any, source)
         self._name: Final = type(source).__name__
         #: Source.version, unchecked, for the checks of parked polls; None: it has to be awaited.
-        self.peek: Final[Callable[[K], str] | None] = None if is_async else self._source.version
+        self.peek: Final[Callable[[K], str] | None] = None if is_async else self._version
         self.kept: Final = Kept[Any](max_body_bytes)
         self._max_reads: Final = max_reads
         self._outages: Final = Outages(f"the source {self._name}")
@@ -185,16 +185,21 @@ class Reader(Generic[K]):
             self._bodies = Line(self.kept, lambda read: len(read[0]) + len(read[1]))
             self._versions = Line(Kept(MAX_VERSIONS), len)
 
+    def _version(self, resource: K) -> str:
+        # In an empty context, as every call of a source: its result is for many requests.
+        version: str = Context().run(self._source.version, resource)
+        return version
+
     def version_now(self, resource: K) -> str:
         """The version of *resource*, in memory."""
-        return require_version(self._name, self._source.version(resource))
+        return require_version(self._name, self._version(resource))
 
     def body_now(self, resource: K, since: str | None, version: str) -> State:
         """The version and body for a client at version *since*, from memory."""
         wanted = (resource, since, version)
         found: State | None = self.kept.get(wanted)
         if found is None:
-            found = require_read(self._name, version, self._source.read(resource, since, version))
+            found = require_read(self._name, version, Context().run(self._source.read, resource, since, version))
             if is_short(resource, since):
                 self.kept.keep(wanted, found, len(version) + len(found[1]))
         return found
