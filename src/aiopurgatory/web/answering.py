@@ -31,7 +31,7 @@ class EventAnswer:
     seconds.
 
     Attributes:
-        status: 200; 404, 410, 413 or 503 for a refusal; 499: the client has left.
+        status: 200; 401, 404, 410, 413 or 503 for a refusal; 499: the client has left.
         raw_headers: pairs of bytes, names in lower case.
     """
 

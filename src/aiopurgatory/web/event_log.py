@@ -13,7 +13,7 @@ from ..streams import Event, EventLog, StoreError
 from ..streams.log import position_in
 from ..streams.position import Position
 from ..streams.tail import SPREAD
-from .answer import NO_STORE, VARY, Answer, ReadFailedError, etag
+from .answer import NO_STORE, VARY, Answer, ReadFailedError, resume_from
 from .desk import Desk
 from .outages import Outages
 from .policy import Policy
@@ -186,9 +186,10 @@ def _only_tag(request: PollRequest[Any]) -> str | None:
 
 def _listed(position: Position, events: list[Event], status: int = 200) -> Answer:
     """Answer with *events*, and with the last id as the ETag. Args: status: 304 leaves them out."""
-    headers = [NO_STORE, VARY] if position.id is None else [etag(position.id), NO_STORE, VARY]
+    resume = resume_from(position.id)  # that may be the client's own, and anything
+    version = (position.id or "") if resume else ""
+    headers = [*resume, NO_STORE, VARY]
     if status == 304:
-        return Answer(304, b"", headers, position.id or "")
+        return Answer(304, b"", headers, version)
     listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
-    body = json.dumps(listed, separators=(",", ":")).encode()
-    return Answer(200, body, [*headers, _JSON], position.id or "")
+    return Answer(200, json.dumps(listed, separators=(",", ":")).encode(), [*headers, _JSON], version)

@@ -8,8 +8,8 @@ from types import CoroutineType
 from typing import Any, Final, Generic, Protocol, TypeVar, final
 
 from ..arguments import require_methods
-from .answer import MAX_VERSION
-from .prefer import K, is_entity_tag
+from .answer import MAX_VERSION, is_entity_tag
+from .prefer import K
 
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 V = TypeVar("V")

@@ -11,17 +11,19 @@ from random import randint
 from time import time
 from typing import Final, final
 
-from ..arguments import require_seconds
+from ..arguments import require, require_seconds
 from ..core.kit import core_of
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..waits import UntilEnded
-from .answer import NO_STORE, REFUSALS, Answer, ReadFailedError, ReplacedError, UnreadBodyError
+from .answer import NO_STORE, REFUSALS, Answer, ExpiredError, ReadFailedError, ReplacedError, UnreadBodyError
 from .asgi import is_disconnect
 from .desk import Desk
 from .policy import Policy
 from .poll import ClientOperation
 from .prefer import K, PollRequest
 
+#: The years 2000 to 2099, in seconds since the epoch.
+_CENTURY: Final = (946_684_800, 4_102_444_800)
 #: Seconds: the timer of a stream may fire this much early.
 _ROUNDING: Final = 2e-7
 #: A comment. Without an empty line: there, some clients dispatch an event, even if none was sent.
@@ -92,7 +94,7 @@ class EventStream(ClientOperation[K]):
         patience: seconds that the first read may take, in addition to *stall*.
     """
 
-    __slots__ = ("_desk", "_end", "_heartbeat", "_time", "feed", "is_open", "is_reading")
+    __slots__ = ("_desk", "_end", "_heartbeat", "_is_expired", "_time", "feed", "is_open", "is_reading")
 
     def __init__(self, desk: Desk, request: PollRequest[K], feed: EventFeed, patience: float = 0.0) -> None:
         core, policy = core_of(desk.purgatory), desk.policy
@@ -100,10 +102,8 @@ class EventStream(ClientOperation[K]):
         self._desk: Final = desk
         self.feed: Final = feed
         self._time, self._heartbeat = core.loop.time, policy.heartbeat
-        age, left = policy.age(), inf
-        if request.until is not None:
-            require_seconds("until", request.until)
-            left = request.until - time()
+        age, left = policy.age(), inf if request.until is None else _left_until(request.until)
+        self._is_expired = left <= 0.0
         #: By the purgatory's clock: when it is old.
         self._end = self._time() + min(left, inf if age is None else age)
         self.is_reading = False
@@ -126,6 +126,8 @@ class EventStream(ClientOperation[K]):
 
     async def _open(self, request: PollRequest[K]) -> Answer:
         desk = self._desk
+        if self._is_expired:
+            raise ExpiredError("the login has ended: until= is in the past")
         desk.streams += 1
         self.is_open = True
         desk.place(self, request)
@@ -231,6 +233,14 @@ class EventStream(ClientOperation[K]):
     def is_old(self) -> bool:
         """Whether its age or its login is over: nothing more is delivered."""
         return self._end - self._time() <= _ROUNDING
+
+
+def _left_until(until: float) -> float:
+    """Return the seconds until the time *until*. Raises: TypeError, ValueError: it is no time of this century."""
+    require_seconds("until", until)
+    rule = "seconds since the epoch, in this century (milliseconds are no seconds; None: no limit)"
+    require(_CENTURY[0] <= until < _CENTURY[1], "until", rule, until)
+    return until - time()
 
 
 def retry(policy: Policy) -> bytes:
