@@ -372,7 +372,7 @@ async def test_body_that_a_block_drops_is_warned_of_once(
         async with while_connected(client.receive):
             await settle()
     assert [record.message.partition(";")[0] for record in caplog.records] == [
-        "a while_connected() block has dropped a body that was not read before"
+        "a while_connected() block or a poll has dropped a body that was not read before"
     ]
 
 

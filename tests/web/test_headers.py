@@ -133,9 +133,9 @@ EVIL = [f"x{end}set-cookie: a=1{end}{end}event: end{end}data: done" for end in (
 
 @pytest.mark.parametrize("evil", EVIL[:4])
 def test_event_with_a_line_end_in_its_id_or_name_is_refused(evil: str) -> None:
-    for parts in ({"id": evil}, {"id": "1", "name": evil}):
+    for event_id, name in ((evil, None), ("1", evil)):
         with pytest.raises(ValueError, match="must be without line ends and NUL, got"):
-            Event(data="x", **parts)
+            Event(event_id, "x", name)
     lines = Event("1", evil).sse().decode().replace("\r", "\n").splitlines()
     assert {line.partition(":")[0] for line in lines} <= {"id", "data", ""}
 

@@ -253,6 +253,24 @@ async def test_handler_answers_a_poll_of_a_log(log: EventLog) -> None:
     assert (await polls.answer("n", since=second, wait=0)).body == b"[]"
 
 
+@pytest.mark.parametrize("by", ["query", "since", "header"])
+async def test_handler_of_a_log_resumes_as_the_route_does(log: EventLog, by: str) -> None:
+    """``after`` comes in the query of a page that is loaded again; a header is newer."""
+    first, second, _ = [await log.append("n", data) for data in "abc"]
+    await log.end("n")
+    polls, since = LogPolling(log), second if by == "since" else None
+    query = {"after": first if by == "header" else second} if by != "since" else {}
+    headers = {"last-event-id": second, "if-none-match": f'"{second}"'} if by == "header" else {}
+    events, _ = await collected(await polls.events("n", headers, query, since=since))
+    assert events == ["c", "done"]
+    assert b'"data":"c"' in (answer := await polls.answer("n", headers, query, since=since)).body
+    assert b'"data":"b"' not in answer.body
+
+
+async def test_handler_of_a_source_ignores_after(polling: LongPolling[str]) -> None:
+    assert (await polling.answer("n", {}, {"after": "0"})).status == 200
+
+
 async def test_handler_and_route_of_a_log_share_the_limits(log: EventLog) -> None:
     polls = LogPolling(log, Policy(max_per_group=1))
     events = await polls.events("n", {}, group="ann")

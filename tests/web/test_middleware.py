@@ -21,7 +21,7 @@ from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.web import DisconnectedError, LongPolling, PurgatoryMiddleware, while_connected
 from aiopurgatory.web.asgi import Message, Receive, Scope, Send
 
-from .polls import Counters, settle, until
+from .polls import KNOWN, Counters, settle, until
 from .test_connected import DISCONNECT, Client, forever, part
 
 EMPTY: Message = {"type": "http.request", "body": b"", "more_body": False}
@@ -369,6 +369,32 @@ async def test_request_leaves_nothing_to_the_garbage_collector(purgatory: Purgat
         assert gone() is None
     finally:
         gc.enable()
+
+
+# polls
+
+
+@pytest.mark.parametrize("what", ["poll", "stream"])
+async def test_polls_and_streams_need_no_receive_and_lose_no_body(purgatory: Purgatory, what: str) -> None:
+    polling: LongPolling[str] = LongPolling(purgatory, Counters(), stop_signals=False)
+    seen: list[object] = []
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        if what == "poll":
+            seen.append((await polling.answer("n", KNOWN)).status)
+        else:
+            async for chunk in await polling.events("n", {}):
+                seen.append(chunk)
+        seen.append(await read(receive))
+
+    exchange = Exchange(purgatory, handler, part(b"body", more=False))
+    task = asyncio.create_task(exchange.run())
+    await until(lambda: exchange.client.messages.empty() and purgatory.num_delayed)
+    exchange.client.leave()
+    await task
+    assert seen[-1] == b"body"
+    assert len(seen) == 2
+    assert purgatory.num_delayed == 0
 
 
 # an app on a real server

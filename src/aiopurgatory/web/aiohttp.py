@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from ..purgatory import Purgatory
 from .answer import Refusals
-from .asgi import DISCONNECT, Ended, Message, Receive
+from .asgi import Ended, Listen
 from .connected import Client, DisconnectedError, client
 
 if TYPE_CHECKING:
@@ -21,31 +22,26 @@ GRACE = 10.0
 
 @final
 class _Client(Client):
-    """The client of *request*. Its future *left* exists once its handler listens for its disconnect."""
+    """The client of a request. Its future *left* exists once its handler listens: then that runs to its end."""
 
-    __slots__ = ("_request", "has_begun", "left")
+    __slots__ = ("has_begun", "left")
 
-    def __init__(self, request: web.Request) -> None:
-        self._request = request
+    def __init__(self) -> None:
         self.left: asyncio.Future[None] | None = None
         #: Whether the answer has begun.
         self.has_begun = False
 
-    def leaving(self) -> asyncio.Future[None]:
-        """Return the future that ends when the client disconnects. The handler runs to its end then."""
-        server = getattr(self._request.protocol, "_manager", None)  # None: the client has left
-        if server is not None and not server.handler_cancellation:
-            raise RuntimeError("this needs handler_cancellation=True, passed to run_app() or AppRunner()")
+    def listener(self) -> Listen:
         self.left = self.left or asyncio.get_running_loop().create_future()
-        return self.left
+        return partial(_listen, self.left)
 
-    def listen(self, ended: Ended) -> Callable[[], object]:
-        def end(_: object) -> None:
-            ended(None)
 
-        left = self.leaving()
-        left.add_done_callback(end)
-        return partial(left.remove_done_callback, end)
+def _listen(left: asyncio.Future[None], ended: Ended) -> Callable[[], object]:
+    def end(_: object) -> None:
+        ended(None)
+
+    left.add_done_callback(end)
+    return partial(left.remove_done_callback, end)
 
 
 def setup(app: web.Application, purgatory: Purgatory) -> None:
@@ -63,9 +59,11 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
     does it.
 
     aiohttp notices a disconnected client only with ``handler_cancellation`` (an option of ``AppRunner``, too), and then
-    cancels its handler. setup() adds a middleware that spares handlers that have called receive() or
-    ``while_connected()``: their poll ends with status 499, or their block is cancelled, and they run to their end.
-    Errors that they raise then are logged, but for DisconnectedError. Other handlers are cancelled.
+    cancels its handler. setup() adds a middleware that spares handlers that poll, or have entered a
+    ``while_connected()`` block. Their poll ends with status 499, or their block is cancelled, and they run to their
+    end. Errors that they raise then are logged, but for DisconnectedError. Other handlers are cancelled.
+
+    So ``polling.answer()`` and ``polling.events()`` need no *receive* here.
     """
     from aiohttp import web
 
@@ -83,10 +81,10 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
     async def to_its_end(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        here = _Client(request)
-        token = client.set(here)
-        task = asyncio.ensure_future(handler(request))  # in a copy of this context
-        client.reset(token)
+        here, context = _Client(), copy_context()
+        if _tells_of_clients(request):
+            context.run(client.set, here)
+        task = context.run(asyncio.ensure_future, handler(request))
         try:
             await asyncio.wait([task])  # and do not cancel it. A cancelled shield() reports its error, from 3.14 on.
             return task.result()
@@ -127,23 +125,7 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
     app.on_shutdown.append(stop)
 
 
-def receive() -> Receive:
-    """Return the *receive* of the running handler for ``LongPolling.answer()``, which ends the poll with its client.
-
-        async def poll(request: web.Request) -> web.Response:
-            answer = await polling.answer(
-                request.match_info["topic"], request.headers, request.query, receive=receive())
-            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
-
-    Raises: RuntimeError: the app was not prepared by setup(), or runs without ``handler_cancellation``.
-    """
-    found = client.get(None)
-    if not isinstance(found, _Client):
-        raise RuntimeError("receive() needs an app that was prepared by setup(app, purgatory)")
-    left = found.leaving()
-
-    async def wait_until_left() -> Message:
-        await asyncio.shield(left)
-        return DISCONNECT
-
-    return wait_until_left
+def _tells_of_clients(request: web.Request) -> bool:
+    """Whether aiohttp cancels the handler of *request* when its client disconnects."""
+    server = getattr(request.protocol, "_manager", None)  # None: the client has left
+    return server is None or bool(server.handler_cancellation)

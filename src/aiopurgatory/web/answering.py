@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, final
 from ..arguments import Items
 from .answer import Answer, RawHeader, as_text
 from .asgi import Receive
+from .connected import listener
 from .policy import Policy
 from .prefer import MAX_FIELD, Fields, K, PollRequest, Respond
 from .responder import Content, answer_poll
@@ -117,14 +118,15 @@ class Answering(Generic[K]):
 
             async def poll(request: Request) -> Response:
                 answer = await polling.answer(
-                    request.path_params["topic"], request.headers, request.query_params, receive=request.receive)
+                    request.path_params["topic"], request.headers, request.query_params)
                 return Response(answer.body, answer.status, answer.headers)
 
         Args:
             resource: the polled resource; passed to the source. Of a log, the topic.
             headers: the request's. Prefer is read and, if *since* is None, If-None-Match. Only the first line of a
                 repeated header counts.
-            query: the request's. ``wait``, in seconds, takes precedence over Prefer.
+            query: the request's. ``wait``, in seconds, takes precedence over Prefer. Of a log, ``after`` is the
+                client's id if it sent no If-None-Match.
             since: the client's version if it does not come in If-None-Match, as in a POST.
             wait: the client's wait if it comes neither in the query nor in Prefer: seconds, or text like ``10s``.
             keys: the keys to watch; None (default): *resource* alone. Of a log, these are in addition to the topic.
@@ -136,8 +138,9 @@ class Answering(Generic[K]):
                 X-Forwarded-For.
             receive: ASGI's. When the client disconnects, the poll ends with status 499, and your handler goes on. Read
                 the request's body first: messages that arrive while the poll waits are dropped, and after 64 of them
-                the answer is 413. If it raises, the client counts as disconnected. None (default): the poll of a
-                disconnected client goes on waiting unless the handler is cancelled.
+                the answer is 413. If it raises, the client counts as disconnected. None (default): that of the app's
+                PurgatoryMiddleware, which keeps the body. In an app without one, the poll of a disconnected client
+                goes on waiting unless the handler is cancelled.
             respond: makes the answer, as for LongPollRoute: whether or not there is something new, it gets the body.
 
         Raises: TypeError: *keys* is one str. Errors of a Source, except GoneError, are raised here.
@@ -149,11 +152,11 @@ class Answering(Generic[K]):
                 headers.get("prefer"),
                 headers.get("if-none-match"),
                 query.get("wait") if wait is None else wait,
-                since,
+                self._since(since, query),
                 keys,
                 client,
                 group,
-                receive,
+                listener(receive),
                 respond,
             ),
         )
@@ -162,6 +165,7 @@ class Answering(Generic[K]):
         self,
         resource: K,
         headers: Fields,
+        query: Fields = _NO_FIELDS,
         *,
         since: str | None = None,
         keys: Items[Hashable] | None = None,
@@ -174,7 +178,7 @@ class Answering(Generic[K]):
 
             async def events(request: Request) -> Response:
                 events = await polling.events(
-                    request.path_params["topic"], request.headers, receive=request.receive)
+                    request.path_params["topic"], request.headers, request.query_params)
                 return StreamingResponse(events, events.status, events.headers)
 
         It returns when the first event has been read, or with a refusal. Iterate it for the events, as text in bytes.
@@ -183,24 +187,30 @@ class Answering(Generic[K]):
         Args:
             resource: as for answer().
             headers: the request's. Last-Event-ID is read.
+            query: the request's. Of a log, ``after`` is the client's id if it sent no Last-Event-ID.
             since: the client's version if it sent no Last-Event-ID; None (default): none.
             keys: as for answer().
             client: as for answer().
             group: as for answer().
             until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is
                 delivered after it: the client reconnects, and is refused. None (default): only ``Policy.max_age``.
-            receive: ASGI's. When the client disconnects, the iteration ends, and your handler goes on. Read the
-                request's body first. None (default): your framework ends the iteration, as Starlette does.
+            receive: as for answer(). When the client disconnects, the iteration ends, and your handler goes on. None
+                (default), in an app without a PurgatoryMiddleware: your framework ends the iteration, as Starlette
+                does.
 
         Raises: TypeError: *keys* is one str. Other errors of a Source are raised here or by the iteration.
         """
         last = headers.get("last-event-id") or ""
-        since = last if 0 < len(last) <= MAX_FIELD else since
+        since = last if 0 < len(last) <= MAX_FIELD else self._since(since, query)
         request = PollRequest(
-            resource, since=since, keys=keys, client=client, group=group, receive=receive, until=until
+            resource, since=since, keys=keys, client=client, group=group, listen=listener(receive), until=until
         )
         stream = await self._content.new_stream(request)
         return EventAnswer(stream, await stream.open(request))
+
+    def _since(self, since: str | None, query: Fields) -> str | None:
+        after = query.get("after") if since is None and self._content.has_ids else None
+        return after[:MAX_FIELD] if after else since
 
 
 @final
@@ -211,7 +221,7 @@ class LogPolling(Answering[str]):
 
         @app.get("/runs/{run}/events")
         async def follow(run: str, user: User, request: Request) -> StreamingResponse:
-            events = await runs.events(run, request.headers, until=user.until, receive=request.receive)
+            events = await runs.events(run, request.headers, request.query_params, until=user.until)
             return StreamingResponse(events, events.status, events.headers)
 
     So a login may be a dependency of FastAPI. A route that gets this in place of the log shares its limits.

@@ -18,6 +18,8 @@ Receive = Callable[[], Awaitable[Any]]  # of a Message, which some frameworks de
 Send = Callable[[Message], Awaitable[None]]
 #: Called with None when a client has disconnected; else with the reason why that would not be noticed.
 Ended = Callable[[Exception | None], object]
+#: Calls what it is given when the client disconnects. Returns: stops that.
+Listen = Callable[[Ended], Callable[[], object]]
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -74,19 +76,19 @@ async def next_message(receive: Receive) -> Message:
     return message
 
 
-def listen(receive: Receive, ended: Ended, dropped: Callable[[], object] = lambda: None) -> asyncio.Task[None]:
-    """Call *receive* repeatedly, until the client disconnects, and drop what it returns. Cancel the task to stop.
+def listen(receive: Receive, dropped: Callable[[], object], ended: Ended) -> Callable[[], object]:
+    """Call *receive* repeatedly, until the client disconnects, and drop what it returns. Returns: stops that.
 
     Args:
+        dropped: called when a part of the body is dropped.
         ended: called with None when the client has disconnected, or if *receive* raises. Else with the reason why a
             disconnect would not be noticed: the body has more than MAX_PARTS parts, or it is no HTTP request.
-        dropped: called when a part of the body is dropped.
     """
     # Not by the loop's task factory: an eager task might call *ended* before this returns.
-    return asyncio.Task(_listen(receive, ended, dropped), loop=asyncio.get_running_loop())
+    return asyncio.Task(_listen(receive, dropped, ended), loop=asyncio.get_running_loop()).cancel
 
 
-async def _listen(receive: Receive, ended: Ended, dropped: Callable[[], object]) -> None:
+async def _listen(receive: Receive, dropped: Callable[[], object], ended: Ended) -> None:
     parts = after = 0
     while parts < MAX_PARTS and after < MAX_AFTER:
         message = await next_message(receive)

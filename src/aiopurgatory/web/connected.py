@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
@@ -15,19 +14,19 @@ from typing import Any, Final, final
 from ..arguments import require_function
 from ..errors import PurgatoryError
 from .answer import UnreadBodyError
-from .asgi import MAX_PARTS, Ended, Receive, listen
+from .asgi import MAX_PARTS, Listen, Receive, listen
 
 logger = logging.getLogger("aiopurgatory")
 
 
-class Client(ABC):
-    """The client of a request, as a middleware knows it."""
+class Client:
+    """The client of a request, as a middleware knows it. (It is no ABC: isinstance() would take ten times as long.)"""
 
     __slots__ = ()
 
-    @abstractmethod
-    def listen(self, ended: Ended) -> Callable[[], object]:
-        """Call *ended* when the client disconnects. Returns: a function that stops it."""
+    def listener(self) -> Listen:
+        """Return what listens for the disconnect. From now on, the handler counts as one that does."""
+        raise NotImplementedError
 
 
 #: The client of the running handler, in an app with a middleware of this library.
@@ -85,21 +84,18 @@ def while_connected(receive: Receive | None = None) -> Connected:
     receive(). It adds 6 % of the instructions of a long poll and the POST that ends it, in Starlette under uvicorn with
     h11, and 14 % with httptools.
     """
-    if receive is None:
-        found = client.get(None)
-        if found is None:
-            raise RuntimeError(
-                "while_connected() found no client: add a PurgatoryMiddleware to the app, or for aiohttp, setup(); "
-                "or pass the receive of an HTTP request"
-            )
-        return Connected(found.listen)
-    require_function("receive", receive)
-    owner = getattr(receive, "__self__", None)
-    if isinstance(owner, Client):  # the middleware's own receive
-        return Connected(owner.listen)
-    if getattr(owner, "scope", {}).get("type") == "websocket":
-        raise TypeError(f"receive must be that of an HTTP request, got a WebSocket's, of {type(owner).__name__}")
-    return Connected(lambda ended: listen(receive, ended, _warn_of_body).cancel)
+    if receive is not None:
+        require_function("receive", receive)
+        owner = getattr(receive, "__self__", None)
+        if getattr(owner, "scope", {}).get("type") == "websocket":
+            raise TypeError(f"receive must be that of an HTTP request, got a WebSocket's, of {type(owner).__name__}")
+    found = listener(receive)
+    if found is None:
+        raise RuntimeError(
+            "while_connected() found no client: add a PurgatoryMiddleware to the app, or pass the receive of an HTTP "
+            "request; aiohttp needs setup(app, purgatory), and handler_cancellation=True for run_app() or AppRunner()"
+        )
+    return Connected(found)
 
 
 #: Whether the warning was logged.
@@ -112,9 +108,20 @@ def _warn_of_body() -> None:
     if not _warned:
         _warned = True
         logger.warning(
-            "a while_connected() block has dropped a body that was not read before; to read it now waits for ever. "
-            "Read it before the block, or add a PurgatoryMiddleware to the app, which keeps it"
+            "a while_connected() block or a poll has dropped a body that was not read before; to read it now waits "
+            "for ever. Read it before, or add a PurgatoryMiddleware to the app, which keeps it"
         )
+
+
+def listener(receive: Receive | None, dropped: Callable[[], object] = _warn_of_body) -> Listen | None:
+    """Return what listens for a client's disconnect: by *receive*, or by a middleware; None: there is neither.
+
+    Args: dropped: called when a part of the body is dropped. A middleware keeps it.
+    """
+    owner = client.get(None) if receive is None else getattr(receive, "__self__", None)
+    if isinstance(owner, Client):
+        return owner.listener()
+    return None if receive is None else partial(listen, receive, dropped)
 
 
 @final
@@ -126,7 +133,7 @@ class Connected:
 
     __slots__ = ("_cancelling", "_error", "_listen", "_stop", "_task")
 
-    def __init__(self, listen: Callable[[Ended], Callable[[], object]]) -> None:
+    def __init__(self, listen: Listen) -> None:
         self._listen: Final = listen
         self._task: asyncio.Task[Any] | None = None
         #: Makes the error that the block is to raise: its task was cancelled for that.

@@ -33,6 +33,8 @@ FIRST_READ: Final = 1.0
 class LogEvents(Content[Any]):
     """The events of *log*. Each route has a desk of its own. Args: policy: None: the default one."""
 
+    has_ids = True
+
     def __init__(self, log: EventLog, policy: Policy | None) -> None:
         super().__init__(Desk(log.purgatory, policy or Policy(), adds_keys=True))
         self.log = log

@@ -12,7 +12,7 @@ from ..clock import running_loop
 from ..core.kit import core_of
 from ..purgatory import Purgatory
 from .answer import NO_STORE, PLAIN_TEXT, Answer, Refusals, UnreadBodyError
-from .asgi import MAX_AFTER, Ended, Message, Receive, Scope, Send, next_message, send_answer
+from .asgi import MAX_AFTER, Ended, Listen, Message, Receive, Scope, Send, next_message, send_answer
 from .connected import Client, DisconnectedError, client
 from .signals import close_on_stop
 
@@ -159,8 +159,11 @@ class Inbox(Client):
             self._changed.set()
         return message
 
-    def listen(self, ended: Ended) -> Callable[[], object]:
-        """Call *ended* when the client disconnects. Returns: a function that stops it."""
+    def listener(self) -> Listen:
+        return self._listen
+
+    def _listen(self, ended: Ended) -> Callable[[], object]:
+        """Call *ended* when the client disconnects. Returns: stops that."""
         if self._listener is None:
             self._kept = deque[Message]()
             self._size = 0
@@ -169,13 +172,13 @@ class Inbox(Client):
             #: Why the listener has ended: the client has disconnected, or another reason.
             self._reason: tuple[Exception | None] | None = None
             # Not by the loop's task factory: an eager task might call *ended* before this returns.
-            self._listener = asyncio.Task(self._listen(), loop=asyncio.get_running_loop())
+            self._listener = asyncio.Task(self._keep(), loop=asyncio.get_running_loop())
         if self._reason is not None:
             return asyncio.get_running_loop().call_soon(ended, *self._reason).cancel
         self._blocks.append(ended)
         return partial(self._blocks.remove, ended)
 
-    async def _listen(self) -> None:
+    async def _keep(self) -> None:
         try:
             await self._read_ahead()
         except TimeoutError:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeAlias, final
 
 from ..core.kit import Core, StandingWait
 from ..operation import DelayedOperation
-from .asgi import Receive, listen
+from .asgi import Listen
 from .prefer import K, PollRequest
 
 #: Seconds a poll waits, at most, before the listener for its client's disconnect starts.
@@ -23,7 +23,7 @@ class ClientOperation(StandingWait, DelayedOperation[None], Generic[K]):
     Args: stall, has_news: of a stream, see StandingWait.
     """
 
-    __slots__ = ("_listener", "client", "group", "left", "resource")
+    __slots__ = ("_stop", "client", "group", "left", "resource")
 
     def __init__(
         self,
@@ -37,16 +37,16 @@ class ClientOperation(StandingWait, DelayedOperation[None], Generic[K]):
         self.resource, self.client, self.group = request.resource, request.client, request.group
         #: Whether the client has disconnected.
         self.left = False
-        self._listener: asyncio.Task[None] | None = None
+        self._stop: Callable[[], object] | None = None
 
-    def listen(self, receive: Receive) -> None:
+    def listen(self, listen: Listen) -> None:
         """Cancel this when the client disconnects, until stop_listening()."""
-        self._listener = listen(receive, self._ended)
+        self._stop = listen(self._ended)
 
     def stop_listening(self) -> None:
-        if self._listener is not None:
-            self._listener.cancel()
-            self._listener = None  # it refers to this: cut the cycle, so that no poll needs the garbage collector
+        if self._stop is not None:
+            self._stop()
+            self._stop = None  # it refers to this: cut the cycle, so that no poll needs the garbage collector
 
     def leave(self) -> None:
         """Cancel this, because the client has disconnected."""
@@ -108,12 +108,12 @@ class Newcomers:
 
     def __init__(self) -> None:
         #: Polls since the timer's last call, and those that were there at that call.
-        self._polls: dict[ClientOperation[Any], tuple[Receive, Context]] = {}
-        self._older: dict[ClientOperation[Any], tuple[Receive, Context]] = {}
+        self._polls: dict[ClientOperation[Any], tuple[Listen, Context]] = {}
+        self._older: dict[ClientOperation[Any], tuple[Listen, Context]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, poll: ClientOperation[Any], receive: Receive) -> None:
-        self._polls[poll] = receive, copy_context()
+    def add(self, poll: ClientOperation[Any], listen: Listen) -> None:
+        self._polls[poll] = listen, copy_context()
         if self._timer is None:
             self._call_later()
 
@@ -129,5 +129,5 @@ class Newcomers:
         older, self._older, self._polls, self._timer = self._older, self._polls, {}, None
         if self._older:
             self._call_later()
-        for poll, (receive, context) in older.items():
-            context.run(poll.listen, receive)  # a middleware's receive() may use variables of its request
+        for poll, (listen, context) in older.items():
+            context.run(poll.listen, listen)  # a middleware's receive() may use variables of its request

@@ -14,7 +14,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ..arguments import Items
 from .answer import Answer, RequestError
-from .asgi import Receive
+from .asgi import Listen
 
 K = TypeVar("K", bound=Hashable)
 
@@ -118,7 +118,7 @@ class PollRequest(NamedTuple, Generic[K]):
     keys: Items[Hashable] | None = None
     client: Hashable = None
     group: Hashable = None
-    receive: Receive | None = None
+    listen: Listen | None = None
     respond: Respond | None = None
     until: float | None = None
 

@@ -20,6 +20,9 @@ from .stream import EventStream
 class Content(ABC, Generic[K]):
     """A resource that clients poll, or follow as a stream. Args: desk: has their places, and counts them."""
 
+    #: Whether its versions are ids of events: a client may send the last one as ``after`` in the query.
+    has_ids = False
+
     def __init__(self, desk: Desk) -> None:
         self.desk: Final = desk
 

@@ -15,8 +15,8 @@ from ..errors import PurgatoryClosedError
 from .answer import NO_STORE, REFUSALS, Answer, RequestError
 from .answering import Answering, events_of
 from .asgi import Receive, RequestScope, Scope, Send, read_body, send_answer
+from .connected import listener
 from .policy import Policy
-from .polling import LongPolling
 from .prefer import MAX_FIELD, PollRequest, Respond
 from .responder import Content, answer_poll
 
@@ -33,6 +33,10 @@ Ask: TypeAlias = Callable[[RequestScope], T | Awaitable[T]]
 LONGEST_PATH: Final = 200
 #: Methods whose request has no body to read.
 _BODILESS: Final = frozenset({"GET", "HEAD"})
+
+
+def _ignore() -> None:
+    """Nobody reads the body of a GET."""
 
 
 def path_parameter(scope: Scope) -> Any:
@@ -68,7 +72,7 @@ class Endpoint(ABC):
         methods: Items[str] = ("GET",),
     ) -> None:
         self._content: Final = _content_of(served, policy)
-        if not isinstance(served, LongPolling):
+        if self._content.has_ids:
             since = since or _after_in_query
         require_items("methods", methods, "method")
         self._methods: tuple[str, ...] = (*methods, "HEAD") if "GET" in methods else tuple(methods)
@@ -100,7 +104,7 @@ class Endpoint(ABC):
             since = fields.get("since")
             if since is not None and not isinstance(since, str):
                 raise TypeError(f"since must return a str or None, got {since!r}")
-            return PollRequest(receive=receive, **fields)
+            return PollRequest(listen=listener(receive, _ignore), **fields)
         except ValueError as exc:  # of int(), or of json.loads()
             return desk.refuse(RequestError(f"the request cannot be read: {exc}"))
         except REFUSALS as exc:

@@ -131,8 +131,8 @@ class EventStream(ClientOperation[K]):
         desk.streams += 1
         self.is_open = True
         desk.place(self, request)
-        if request.receive is not None:
-            self.listen(request.receive)
+        if request.listen is not None:
+            self.listen(request.listen)
         first: bytes | None = None
         with UntilEnded(self):
             first = await self.read()
