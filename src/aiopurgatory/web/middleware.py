@@ -58,7 +58,7 @@ class PurgatoryMiddleware:
     Cost: about 1 us a request; inside a block, as without it.
     """
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], purgatory: Purgatory) -> None:
+    def __init__(self, app: Callable[..., Awaitable[None]], purgatory: Purgatory) -> None:
         if not isinstance(purgatory, Purgatory):
             raise TypeError(
                 f"purgatory must be a Purgatory, got {purgatory!r}; a LongPolling opens and closes by itself, and of a "

@@ -22,7 +22,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SERVER_STOPS = ("Task cancelled, timeout graceful shutdown exceeded",)
 
 #: Seconds after which handlers that a server has installed meanwhile are found: some do that after the app has started.
-AGAIN = (0.2, 1.0, 5.0, 25.0, 125.0)
+AGAIN = (0.05, 0.5, 5.0, 25.0, 125.0)
 
 _Handler = Callable[[int, FrameType | None], Any]
 
