@@ -11,7 +11,7 @@ import pytest
 
 from aiopurgatory import DelayedOperation, Purgatory, PurgatoryClosedError
 from aiopurgatory.web import LongPolling, close_on_stop
-from aiopurgatory.web.inspector.names import Names
+from aiopurgatory.web.inspector.snapshot import Names
 from aiopurgatory.web.inspector.view import View, Views
 from aiopurgatory.web.signals import on_stop_signal
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from ..arguments import require, require_text
 from ..errors import PurgatoryError
+from ..sse import event_text
 
 #: The most bytes of an event's data.
 MAX_DATA: Final = 1 << 20
@@ -61,11 +62,8 @@ class Event:
     def sse(self) -> bytes:
         """Return it as a server-sent event. It is rendered once for all listeners (S10)."""
         if self._sse is None:
-            name = "" if self.name is None else f"event: {self.name}\n"
-            lines = self.data.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\ndata: ")
-            sse = f"{name}id: {self.id}\ndata: {lines}\n\n".encode(errors="replace")
-            object.__setattr__(self, "_sse", sse)
-            return sse
+            object.__setattr__(self, "_sse", event_text(self.data, self.name, self.id))
+        assert self._sse is not None
         return self._sse
 
 

@@ -4,13 +4,13 @@ The module ``aiohttp`` supports aiohttp apps; ``inspector`` is the live page of 
 """
 
 from .answer import Answer
-from .answering import EventAnswer, LogPolling
+from .answering import EventAnswer
 from .asgi import RequestScope
 from .connected import DisconnectedError, while_connected
 from .events import EventRoute
 from .middleware import PurgatoryMiddleware
 from .policy import Policy
-from .polling import LongPolling, LongPollStatistics
+from .polling import LogPolling, LongPolling, LongPollStatistics
 from .route import LongPollRoute
 from .signals import close_on_stop
 from .source import Source

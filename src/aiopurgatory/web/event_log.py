@@ -14,12 +14,12 @@ from ..streams.log import position_in
 from ..streams.position import Position
 from ..streams.tail import SPREAD
 from .answer import NO_STORE, VARY, Answer, ReadFailedError, resume_from
+from .answering import Content
 from .desk import Desk
-from .outages import Outages
 from .policy import Policy
 from .poll import LongPoll, Parked
 from .prefer import PollRequest, entity_tags
-from .responder import Content
+from .reads import Outages
 from .stream import EventFeed, EventStream, gone
 
 _JSON: Final = (b"content-type", b"application/json")

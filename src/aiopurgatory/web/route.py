@@ -13,12 +13,12 @@ from urllib.parse import unquote_plus
 from ..arguments import Items, require, require_function, require_items, require_plain_function
 from ..errors import PurgatoryClosedError
 from .answer import NO_STORE, REFUSALS, Answer, RequestError
-from .answering import Answering, events_of
+from .answering import Answering, Content, answer_poll
 from .asgi import Receive, RequestScope, Scope, Send, read_body, send_answer
 from .connected import listener
 from .policy import Policy
+from .polling import events_of
 from .prefer import MAX_FIELD, PollRequest, Respond
-from .responder import Content, answer_poll
 
 if TYPE_CHECKING:
     from ..streams import EventLog

@@ -8,11 +8,11 @@ from ..core.kit import NO_CHECK, StandingWait, core_of, is_due
 from ..errors import GoneError, NotFoundError
 from ..waits import read_until
 from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag, tag_of
+from .answering import Content
 from .desk import Desk
 from .poll import LongPoll, Parked
 from .prefer import ANY, K, PollRequest
 from .reads import Asked, Reader
-from .responder import Content
 from .stream import EventFeed, EventStream, event, gone
 
 

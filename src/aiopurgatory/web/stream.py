@@ -14,6 +14,7 @@ from typing import Final, final
 from ..arguments import require, require_seconds
 from ..core.kit import core_of
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
+from ..sse import event_text
 from ..waits import UntilEnded
 from .answer import NO_STORE, REFUSALS, Answer, ExpiredError, ReadFailedError, ReplacedError, UnreadBodyError
 from .asgi import is_disconnect
@@ -251,24 +252,15 @@ def retry(policy: Policy) -> bytes:
 
 def replaced(exc: Exception) -> bytes:
     """The event of a stream that a newer one has replaced."""
-    return b"retry: %d\nevent: replaced\n%b" % (_A_DAY, _data(_bytes(exc)))
+    return b"retry: %d\n%b" % (_A_DAY, event_text(str(exc), "replaced"))
 
 
 @lru_cache(1)
 def event(version: str, body: bytes) -> bytes:
     """The last event is cached: many streams send the same."""
-    return b"id: %b\n%b" % (version.encode(), _data(body))
+    return event_text(body, event_id=version)
 
 
 def gone(exc: Exception) -> bytes:
     """With an empty id, so that the client does not resume from its version when it reconnects."""
-    return b"event: gone\nid:\n%b" % _data(_bytes(exc))
-
-
-def _data(text: bytes) -> bytes:
-    lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
-    return b"data: %b\n\n" % lines
-
-
-def _bytes(exc: Exception) -> bytes:
-    return str(exc).encode(errors="replace")
+    return event_text(str(exc), "gone", "")
