@@ -197,6 +197,15 @@ class Asked:
             self._poll.set_exception(SourceBusyError("the source is busy: a read could not begin in time"))
 
 
+def _apart(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *method* of a source, to be called in an empty context: what it returns is for many requests."""
+
+    def call(*args: Any) -> Any:
+        return Context().run(method, *args)
+
+    return call
+
+
 class Reader(Generic[K]):
     """Reads *source*: in memory, or by awaited calls that polls share.
 
@@ -221,7 +230,8 @@ class Reader(Generic[K]):
         self._source: Final = cast(Any, source)
         self._name: Final = type(source).__name__
         #: Source.version, unchecked, for the checks of parked polls; None: it has to be awaited.
-        self.peek: Final[Callable[[K], str] | None] = None if is_async else self._version
+        self.peek: Final[Callable[[K], str] | None] = None if is_async else _apart(self._source.version)
+        self._read: Final = _apart(self._source.read)
         self.kept: Final = Kept[Any](max_body_bytes)
         self._max_reads: Final = max_reads
         self._outages: Final = Outages(f"the source {self._name}")
@@ -237,21 +247,17 @@ class Reader(Generic[K]):
             self._bodies = Line(self.kept, lambda read: len(read[0]) + len(read[1]))
             self._versions = Line(Kept(MAX_VERSIONS), len)
 
-    def _version(self, resource: K) -> str:
-        # In an empty context, as every call of a source: its result is for many requests.
-        version: str = Context().run(self._source.version, resource)
-        return version
-
     def version_now(self, resource: K) -> str:
         """The version of *resource*, in memory."""
-        return require_version(self._name, self._version(resource))
+        assert self.peek is not None
+        return require_version(self._name, self.peek(resource))
 
     def body_now(self, resource: K, since: str | None, version: str) -> State:
         """The version and body for a client at version *since*, from memory."""
         wanted = (resource, since, version)
         found: State | None = self.kept.get(wanted)
         if found is None:
-            found = require_read(self._name, version, Context().run(self._source.read, resource, since, version))
+            found = require_read(self._name, version, self._read(resource, since, version))
             if is_short(resource, since):
                 self.kept.keep(wanted, found, len(version) + len(found[1]))
         return found
