@@ -141,7 +141,7 @@ test-broker: $(READY) programs  ## test the example broker, also with clients in
 	AIOPURGATORY_FORM=interpreted OTHER_CLIENTS=$(abspath $(CLIENTS)) $(BIN)/pytest -m slow --timeout 300 examples/broker/tests $(ARGS)
 
 # Each package as its users install it: arq needs an older redis-py than the others.
-test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, arq, taskiq and FastAPI on our waits, under faults, beside their own: 6 minutes
+test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, arq, taskiq and ten frameworks on our waits, under faults, beside their own: 7 minutes
 	$(VENV)-arq/bin/pytest tests/servers/test_arq.py $(ARGS)
 	$(VENV)-servers/bin/pytest --timeout 900 tests/servers --ignore tests/servers/test_arq.py $(ARGS)
 

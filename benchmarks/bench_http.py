@@ -1,12 +1,14 @@
 """python benchmarks/bench_http.py memory|rate|latency|stop [COMPETITOR ...]: measure long polls over HTTP.
 
     memory   bytes of the server's memory for each parked poll
-    rate     polls parked, published to and answered per second, and the server's CPU time for each
+    rate     polls parked, published to and answered per second, and the server's CPU time for each. Each is answered at
+             once; with --park, so many seconds later: then ours and "listening" listen for its client's disconnect
     latency  time from posting an event until its poll is answered, with --polls parked on as many topics
     stop     time from SIGTERM until the last of --polls parked polls is answered, and until the server exits; ours
              only, because the others keep their polls waiting
 
-Each server (peers/longpolls.py) is a process of its own, under uvicorn with httptools. The competitors take turns,
+Each server (peers/longpolls.py) is a process of its own, under uvicorn with httptools. Ours runs in the form that is on
+the path (PYTHONPATH=build/compiled), which is printed first. The competitors take turns,
 --rounds times. Prints a line of JSON for each, then medians, and medians of the rounds' ratios. Client and server share
 the machine, so compare the CPU times of rate, not the rates.
 """
@@ -33,6 +35,8 @@ from typing import Any, cast
 import uvloop
 from buses.member import memory as memory_of
 from buses.member import more_files
+
+from aiopurgatory import COMPILED
 
 HERE = Path(__file__).resolve().parent
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -128,7 +132,7 @@ async def rate(server: Server, args: argparse.Namespace) -> dict[str, float]:
         nonlocal answered
         for version in range(1, 1_000_000):
             poll = poller.ask("GET", topic, version - 1)
-            await asyncio.sleep(0)
+            await asyncio.sleep(args.park)
             posted = poster.ask("POST", topic)
             await posted
             await poll
@@ -212,18 +216,21 @@ MEASURES: dict[str, Callable[[Server, argparse.Namespace], Coroutine[Any, Any, d
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measure", choices=MEASURES)
-    parser.add_argument("competitors", nargs="*", help="default: ours event")
+    parser.add_argument("competitors", nargs="*", help="default: ours event, for rate also listening")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="uvloop", help="the server's event loop")
     parser.add_argument("--polls", type=int, default=10_000, help="polls parked at once (memory, latency, stop)")
     parser.add_argument("--pairs", type=int, default=64, help="pairs of a poller and a publisher (rate)")
+    parser.add_argument("--park", type=float, default=0.0, help="seconds until a poll is answered (rate)")
     parser.add_argument("--seconds", type=float, default=5.0, help="duration (rate, latency)")
     parser.add_argument("--events", type=int, default=1_000, help="events per second (latency)")
     args = parser.parse_args()
     more_files()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
-    competitors = args.competitors or (["ours"] if args.measure == "stop" else ["ours", "event"])
+    peers = {"stop": [], "rate": ["event", "listening"]}.get(args.measure, ["event"])
+    competitors = args.competitors or ["ours", *peers]
+    print(json.dumps({"compiled": COMPILED}), flush=True)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in competitors}
     for _ in range(args.rounds):
         for name in competitors:
@@ -236,7 +243,7 @@ def main() -> None:
         for figure in found[name][0]:
             values = [round_[figure] for round_ in found[name]]
             ratios = [mine[figure] / (value or 1) for mine, value in zip(found[first], values, strict=True)]
-            print(f"{name:8} {figure:40} {median(values):12,.1f}   {first} / {name} {median(ratios):.2f}")
+            print(f"{name:9} {figure:40} {median(values):12,.1f}   {first} / {name} {median(ratios):.2f}")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,6 @@ for path in (
     "streams.store.Page",
     "streams.store.Store",
     "web.aiohttp.setup",
-    "web.aiohttp.receive",
 ):
     module, _, name = f"aiopurgatory.{path}".rpartition(".")  # imported by path: each needs an extra, or is for authors
     PUBLIC[f"{module}.{name}"] = getattr(importlib.import_module(module), name)

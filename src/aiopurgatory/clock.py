@@ -27,7 +27,7 @@ def cancellations() -> int:
 
     A function of its own: a frame that keeps its task, and is kept by that task's exception, is a cycle.
     """
-    task = asyncio.current_task(running_loop())
+    task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, assert_type
 
+from starlette.applications import Starlette
+
 from aiopurgatory import (
     Clock,
     DelayedOperation,
@@ -48,7 +50,7 @@ from aiopurgatory.streams import (
 from aiopurgatory.streams.store import Change, Commit, Page, Store
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.timer import Timer, TimerTask
-from aiopurgatory.web import LongPolling, LongPollRoute
+from aiopurgatory.web import LongPolling, LongPollRoute, PurgatoryMiddleware, while_connected
 from aiopurgatory.web.inspector import Inspector
 
 
@@ -256,3 +258,10 @@ class Rows:
 def sources(purgatory: Purgatory) -> None:
     assert_type(LongPolling(purgatory, Memory()), LongPolling[str])
     assert_type(LongPolling(purgatory, Rows()), LongPolling[int])
+
+
+async def block_of_a_handler(app: Starlette, purgatory: Purgatory) -> int:
+    app.add_middleware(PurgatoryMiddleware, purgatory=purgatory)
+    PurgatoryMiddleware(app, purgatory)
+    async with while_connected():
+        return await purgatory.wait_for(lambda: 7, ["key"], timeout=None)

@@ -2,14 +2,14 @@
 
 from aiohttp import web
 
-from aiopurgatory.web.aiohttp import receive, setup
+from aiopurgatory.web.aiohttp import setup
 
 from .apps import account, bump, polling, purgatory, statistics
 
 
 async def poll(request: web.Request) -> web.Response:
     topic = request.match_info["topic"]
-    answer = await polling.answer(topic, request.headers, request.query, receive=receive(request))
+    answer = await polling.answer(topic, request.headers, request.query)
     return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
 
 

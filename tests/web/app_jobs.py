@@ -8,6 +8,7 @@ GET /statistics          of the purgatory, with the jobs that wait, those that w
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,9 +24,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aiopurgatory import Purgatory, PurgatoryClosedError
-from aiopurgatory.web import close_on_stop, while_connected
+from aiopurgatory.web import PurgatoryMiddleware, close_on_stop, while_connected
 from aiopurgatory.web.aiohttp import setup
-from aiopurgatory.web.aiohttp import while_connected as while_connected_to_aiohttp
 
 from .apps import behind
 
@@ -74,6 +74,18 @@ async def closing_lifespan(_: Any) -> AsyncIterator[None]:
         yield
 
 
+async def add(request: Request) -> Response:
+    put(request.path_params["number"])
+    return Response()
+
+
+async def tell(request: Request) -> Response:
+    return JSONResponse(state())
+
+
+OTHERS = [Route("/jobs/{number:int}", add, methods=["POST"]), Route("/statistics", tell)]
+
+
 def closing() -> Starlette:
     """Whose jobs are waited for no longer when the server stops."""
     return starlette(closing_lifespan)
@@ -88,19 +100,8 @@ def starlette(lifespan: Any = lifespan) -> Starlette:
             job = await work()
         return JSONResponse(hand_out(job, request.query_params["client"]))
 
-    async def add(request: Request) -> Response:
-        put(request.path_params["number"])
-        return Response()
-
-    async def tell(request: Request) -> Response:
-        return JSONResponse(state())
-
     return Starlette(
-        routes=[
-            Route("/next", next_job),
-            Route("/jobs/{number:int}", add, methods=["POST"]),
-            Route("/statistics", tell),
-        ],
+        routes=[Route("/next", next_job), *OTHERS],
         lifespan=lifespan,
         exception_handlers={PurgatoryClosedError: stops},
     )
@@ -108,6 +109,28 @@ def starlette(lifespan: Any = lifespan) -> Starlette:
 
 def behind_middleware() -> Starlette:
     return behind(starlette())
+
+
+def one_line() -> Starlette:
+    """Nothing but the middleware."""
+
+    async def next_job(request: Request) -> Response:
+        async with while_connected():
+            job = await work()
+        return JSONResponse(hand_out(job, request.query_params["client"]))
+
+    async def count(request: Request) -> Response:
+        async with while_connected():
+            await asyncio.sleep(0.05)
+            return Response(str(len(await request.body())))
+
+    app = Starlette(routes=[Route("/next", next_job), Route("/count", count, methods=["POST"]), *OTHERS])
+    app.add_middleware(PurgatoryMiddleware, purgatory=purgatory)
+    return app
+
+
+def one_line_behind() -> Starlette:
+    return behind(one_line())
 
 
 async def connected(request: fastapi.Request) -> AsyncIterator[None]:
@@ -153,7 +176,7 @@ def litestar_app() -> litestar.Litestar:
 
 def aiohttp() -> web.Application:
     async def next_job(request: web.Request) -> web.Response:
-        async with while_connected_to_aiohttp(request):
+        async with while_connected():
             job = await work()
         return web.json_response(hand_out(job, request.query["client"]))
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
-from aiohttp.test_utils import make_mocked_request
 
-from aiopurgatory import Purgatory
-from aiopurgatory.web import DisconnectedError, LongPolling
-from aiopurgatory.web.aiohttp import receive, setup, while_connected
+from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory.web import DisconnectedError, LongPolling, while_connected
+from aiopurgatory.web.aiohttp import setup
 
 from .polls import KNOWN, Counters, until
 
@@ -30,7 +29,7 @@ class Site:
         self.seen: list[str] = []
 
     async def answer(self, request: web.Request) -> int:
-        return (await self.polling.answer("n", KNOWN, request.query, receive=receive(request))).status
+        return (await self.polling.answer("n", KNOWN, request.query)).status
 
     @asynccontextmanager
     async def served(self, handler: Handler, cancels: bool = True) -> AsyncIterator[tuple[str, int]]:
@@ -103,7 +102,7 @@ async def test_handler_that_does_not_poll_is_cancelled(site: Site) -> None:
 async def test_block_ends_with_its_client_and_its_handler_goes_on(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     async def handler(request: web.Request) -> web.Response:
         try:
-            async with while_connected(request):
+            async with while_connected():
                 await site.purgatory.wait_for(lambda: None, ["n"], timeout=60)
         except DisconnectedError:
             await asyncio.sleep(0.01)
@@ -118,8 +117,9 @@ async def test_block_ends_with_its_client_and_its_handler_goes_on(site: Site, ca
 
 async def test_block_without_handler_cancellation_says_what_it_needs(site: Site) -> None:
     async def handler(request: web.Request) -> web.Response:
-        with pytest.raises(RuntimeError, match="needs handler_cancellation=True, passed to run_app"):
-            while_connected(request)
+        with pytest.raises(RuntimeError, match="and handler_cancellation=True for run_app"):
+            async with while_connected():
+                pass
         site.seen.append("ended")
         return web.Response()
 
@@ -127,7 +127,20 @@ async def test_block_without_handler_cancellation_says_what_it_needs(site: Site)
         assert (await client.get("http://{}:{}/".format(*address))).status == 200
 
 
-async def test_receive_without_setup_says_what_it_needs() -> None:
-    for function in (receive, while_connected):
-        with pytest.raises(RuntimeError, match=r"needs an app that was prepared by setup\(app, purgatory\)"):
-            function(make_mocked_request("GET", "/"))
+@pytest.mark.parametrize("failure", [PurgatoryClosedError, PurgatoryFullError])
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_refusal_that_leaves_a_handler_is_answered_503(
+    site: Site, failure: type[Exception], has_begun: bool
+) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        if has_begun:
+            await web.StreamResponse().prepare(request)
+        raise failure("refused")
+
+    async with (
+        site.served(handler) as address,
+        ClientSession() as client,
+        client.get("http://{}:{}/".format(*address)) as answer,
+    ):
+        assert answer.status == (200 if has_begun else 503)
+        assert ("refused" in answer.headers) != has_begun

@@ -83,28 +83,20 @@ async def test_poll_that_may_not_wait_reads_once(polls: Polls) -> None:
     assert (statistics.expired, statistics.completed, statistics.missed_triggers) == (1, 1, 0)
 
 
-async def test_read_has_the_context_of_a_poll_that_wants_it(purgatory: Purgatory) -> None:
+async def test_source_that_asks_for_a_variable_of_a_request_fails(purgatory: Purgatory) -> None:
+    """Otherwise the answer of one user would go to another."""
     tenant: ContextVar[str] = ContextVar("tenant")
 
     class Tenants:
         async def version(self, resource: str) -> str:
-            await asyncio.sleep(0)
             return tenant.get()
 
         async def read(self, resource: str, since: str | None, version: str) -> bytes:
-            return tenant.get().encode()
+            raise AssertionError
 
-    polling = LongPolling(purgatory, Tenants(), policy=POLICY, max_reads=1)
-
-    async def ask(name: str) -> Answer:
-        tenant.set(name)
-        return await polling.answer(name, {})
-
-    names = ["ann", "bob", "cy"]
-    answers = await asyncio.gather(*[asyncio.create_task(ask(name)) for name in names])
-    assert [(answer.headers["etag"].strip('"'), answer.body.decode()) for answer in answers] == [
-        (name, name) for name in names
-    ]
+    tenant.set("ann")
+    answer = await LongPolling(purgatory, Tenants(), policy=POLICY).answer("n", {})
+    assert (answer.status, answer.headers["refused"]) == (503, "source")
 
 
 async def test_source_that_is_cancelled_has_failed(purgatory: Purgatory) -> None:
@@ -240,7 +232,7 @@ async def test_source_that_fails_now_and_then_is_logged_seldom(polls: Polls, cap
 async def test_long_outage_is_logged_again(
     polls: Polls, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiopurgatory.web.outages.LOG_EVERY", 0.0)
+    monkeypatch.setattr("aiopurgatory.web.reads.LOG_EVERY", 0.0)
     for _ in range(3):
         await polls.start("broken")
     assert [text[-1] for text in caplog.messages] == ["1", "2", "3"]

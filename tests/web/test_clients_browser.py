@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 PAGE = """<!DOCTYPE html><link rel="icon" href="data:,"><script type="module">
 import { poll } from "/js/poll.js";
 import { events } from "/js/events.js";
+import { shared } from "/js/tabs.js";
 window.run = (client, url, options = {}) => {
     const seen = { got: [], heard: [], gone: 0, replaced: 0, end: null, leaving: new AbortController() };
     const told = {
@@ -32,7 +33,7 @@ window.run = (client, url, options = {}) => {
     };
     if (options.replaced) told.replaced = () => { seen.replaced++; return new Promise((on) => { seen.goOn = on; }); };
     (async () => {
-        for await (const each of (client === "poll" ? poll : events)(url, { ...options, ...told })) seen.got.push(each);
+        for await (const each of ({ poll, events, shared })[client](url, { ...options, ...told })) seen.got.push(each);
     })().then(() => { seen.end = "ended"; }, (error) => { seen.end = `${error.message} (${error.status})`; });
     return seen;
 };
@@ -116,13 +117,14 @@ def use(browser: Browser, site: Logs) -> Use:
 
 
 CLIENTS = pytest.mark.parametrize("client", ["poll", "events"])
+ALL = pytest.mark.parametrize("client", ["poll", "events", "shared"])
 
 
 def url_of(client: str) -> str:
     return "/polls/n" if client == "poll" else "/events/n"
 
 
-@CLIENTS
+@ALL
 async def test_client_gets_all_events_and_ends_with_the_topic(use: Use, site: Logs, client: str) -> None:
     async with site.served(), site.log.run("n") as run:
         await run.append("one", "token")
@@ -137,7 +139,7 @@ async def test_client_gets_all_events_and_ends_with_the_topic(use: Use, site: Lo
         assert names == ["token", "token", "end"]
 
 
-@CLIENTS
+@ALL
 @pytest.mark.parametrize("status", [401, 403, 404, 410, 405, 204])
 async def test_client_stops_where_trying_again_is_of_no_use(use: Use, site: Logs, client: str, status: int) -> None:
     async with site.served():
@@ -147,7 +149,7 @@ async def test_client_stops_where_trying_again_is_of_no_use(use: Use, site: Logs
         assert len(site.requests) == 1
 
 
-@CLIENTS
+@ALL
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
 async def test_client_goes_on_after_a_refusal_from_its_last_id(use: Use, site: Logs, client: str, status: int) -> None:
     async with site.served(), site.log.run("n") as run:
@@ -229,13 +231,13 @@ async def test_aborted_client_ends_and_leaves_its_place(use: Use, site: Logs, cl
         await until(lambda: site.purgatory.num_delayed == 0)
 
 
-@CLIENTS
+@ALL
 async def test_client_whose_caller_leaves_the_loop_leaves_its_place(use: Use, site: Logs, client: str) -> None:
     async with site.served(), site.log.run("n") as run:
         await run.append("one")
         await use.start(client, "/text")
         await use.browser.run(
-            f"(async () => {{ const clients = await import('/js/{client}.js');"
+            f"(async () => {{ const clients = await import('/js/{'tabs' if client == 'shared' else client}.js');"
             f"for await (const each of clients.{client}({url_of(client)!r})) break; window.left = true; }})()"
         )
         await use.browser.until("return window.left", True)
@@ -341,3 +343,115 @@ async def test_empty_room_is_polled_until_somebody_writes(browser: Browser) -> N
             await log.append("n", "hello")
             await use.texts("hello")
             assert await use.browser.run("return seen.got.length") == 1
+
+
+# the network
+
+
+@ALL
+@pytest.mark.parametrize("was_parked", [True, False])
+async def test_client_that_is_online_again_comes_back_at_once(
+    use: Use, site: Logs, client: str, was_parked: bool
+) -> None:
+    """Its connection may be dead without a word, or it waits for half a minute."""
+    async with site.served(), site.log.run("n") as run:
+        await run.append("one")
+        site.refusal = (0, {}) if was_parked else (503, {"Retry-After": "30"})
+        await use.start(client, url_of(client))
+        await until(lambda: len(site.requests) == (2 if client == "poll" and was_parked else 1))
+        await asyncio.sleep(0.2)
+        site.refusal, count = (0, {}), len(site.requests)
+        online = asyncio.get_running_loop().time()
+        await use.browser.run("dispatchEvent(new Event('online'))")
+        await until(lambda: len(site.requests) > count)
+        assert 0.05 <= asyncio.get_running_loop().time() - online < 2.0
+        await run.append("two")
+        await use.texts("one", "two")
+
+
+# tabs
+
+
+class Tabs:
+    """Tabs of one browser, each with a shared stream of the topic "n"."""
+
+    def __init__(self, use: Use) -> None:
+        self._use = use
+        self.driver = use.browser.driver
+        self.first = self.driver.current_window_handle
+
+    async def open(self, options: str = "{}") -> str:
+        await asyncio.to_thread(self.driver.switch_to.new_window, "tab")
+        await self._use.start("shared", "/events/n", options)
+        return self.driver.current_window_handle
+
+    async def show(self, tab: str) -> None:
+        await asyncio.to_thread(self.driver.switch_to.window, tab)
+
+    async def close(self, tab: str) -> None:
+        await self.show(tab)
+        await asyncio.to_thread(self.driver.close)
+        await self.show(self.first)
+
+
+@pytest.fixture
+async def tabs(use: Use) -> AsyncIterator[Tabs]:
+    tabs = Tabs(use)
+    yield tabs
+    for handle in tabs.driver.window_handles:
+        if handle != tabs.first:
+            await tabs.close(handle)
+
+
+async def test_eight_tabs_have_one_stream_and_all_events(use: Use, site: Logs, tabs: Tabs) -> None:
+    async with site.served(), site.log.run("n") as run:
+        await run.append("one")
+        opened = [await tabs.open() for _ in range(4)]
+        await use.texts("one")
+        await run.append("two")
+        opened += [await tabs.open() for _ in range(4)]
+        await run.append("three")
+        for tab in opened:
+            await tabs.show(tab)
+            await use.texts("one", "two", "three")
+        assert len(site.requests) == 1
+        await tabs.close(opened[0])
+        await run.append("four")
+        for tab in opened[1:]:
+            await tabs.show(tab)
+            await use.texts("one", "two", "three", "four")
+        assert len(site.requests) == 2
+        await run.end("done")
+        for tab in opened[1:]:
+            await tabs.show(tab)
+            await use.texts("one", "two", "three", "four", "done")
+            await use.sees("end", "ended")
+        assert len(site.requests) == 2
+
+
+async def test_tab_that_needs_older_events_has_a_stream_of_its_own(use: Use, site: Logs, tabs: Tabs) -> None:
+    async with site.served(), site.log.run("n") as run:
+        first = await tabs.open("{keep: 2}")
+        for number in range(4):
+            await run.append(str(number))
+        await use.texts("0", "1", "2", "3")
+        await tabs.open("{keep: 2}")
+        await use.texts("0", "1", "2", "3")
+        assert len(site.requests) == 2
+        await tabs.close(first)
+        await tabs.open("{keep: 9}")
+        await run.append("4")
+        await use.texts("0", "1", "2", "3", "4")
+
+
+async def test_refusal_of_the_stream_ends_all_tabs(use: Use, site: Logs, tabs: Tabs) -> None:
+    async with site.served(), site.log.run("n") as run:
+        await run.append("one")
+        opened = [await tabs.open() for _ in range(3)]
+        await use.texts("one")
+        site.refusal = 401, {}
+        site.purgatory.expire_all()
+        site.purgatory.close()
+        for tab in opened:
+            await tabs.show(tab)
+            await use.sees("end", "/events/n answered 401 (401)")

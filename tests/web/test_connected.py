@@ -19,6 +19,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.websockets import WebSocket
 
 from aiopurgatory import DelayedOperation, Purgatory, PurgatoryError
 from aiopurgatory.web import DisconnectedError, while_connected
@@ -362,6 +363,19 @@ async def test_body_that_nobody_reads_does_no_harm() -> None:
     assert (await end(task)).status_code == 499
 
 
+async def test_body_that_a_block_drops_is_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("aiopurgatory.web.connected._warned", False)
+    for message in (EMPTY, part(b"x", more=False), part(b"x")):
+        client = Client(message)
+        async with while_connected(client.receive):
+            await settle()
+    assert [record.message.partition(";")[0] for record in caplog.records] == [
+        "a while_connected() block or a poll has dropped a body that was not read before"
+    ]
+
+
 async def test_body_that_nobody_reads_ends_the_block_if_long() -> None:
     error = await end(await start(block(Client(*[part(b"x")] * 64))))
     assert isinstance(error, DisconnectedError)
@@ -430,6 +444,15 @@ async def test_starlette_answers_and_logs_nothing(
 async def test_receive_of_a_websocket_is_refused(kind: str) -> None:
     with pytest.raises(TypeError, match=f"receive must be that of an HTTP request, got a '{kind}' from it"):
         await block(Client({"type": kind}))
+
+
+async def test_receive_of_starlettes_websocket_is_refused_untouched() -> None:
+    client = Client({"type": "websocket.connect"})
+    socket = WebSocket({"type": "websocket"}, client.receive, lambda _: forever())
+    with pytest.raises(TypeError, match="receive must be that of an HTTP request, got a WebSocket's"):
+        while_connected(socket.receive)
+    await settle()
+    assert not client.messages.empty()
 
 
 async def test_block_entered_twice_is_refused(client: Client) -> None:

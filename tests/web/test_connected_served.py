@@ -22,6 +22,10 @@ SERVERS = [
     ("granian-asyncio", "app_jobs:starlette"),
     ("granian-uvloop", "app_jobs:fastapi_depends"),
     ("aiohttp-asyncio", "app_jobs:aiohttp"),
+    ("uvicorn-uvloop-httptools", "app_jobs:one_line"),
+    ("uvicorn-asyncio-h11", "app_jobs:one_line_behind"),
+    ("hypercorn-asyncio-0", "app_jobs:one_line"),
+    ("granian-uvloop", "app_jobs:one_line"),
 ]
 each_server = pytest.mark.parametrize("case", SERVERS, ids="-".join)
 CLIENTS, JOBS = 50, 400
@@ -112,3 +116,10 @@ def test_request_behind_another_is_answered_after_it(case: tuple[str, str]) -> N
         served.ask("POST /jobs/1")
         served.ask("POST /jobs/2")
         assert read(client).body.count(b" 200 ") == 1  # the second one is in the body of the first
+
+
+@pytest.mark.parametrize("case", [case for case in SERVERS if "one_line" in case[1]], ids="-".join)
+@pytest.mark.parametrize("size", [0, 10, 70_000, 3_000_000])
+def test_body_is_read_whole_within_a_block(case: tuple[str, str], size: int) -> None:
+    with Served(*case) as served:
+        assert served.ask("POST /count", body="x" * size).body == str(size).encode()

@@ -11,11 +11,11 @@ import pytest
 
 from aiopurgatory import DelayedOperation, Purgatory, PurgatoryClosedError
 from aiopurgatory.web import LongPolling, close_on_stop
-from aiopurgatory.web.inspector.names import Names
+from aiopurgatory.web.inspector.snapshot import Names
 from aiopurgatory.web.inspector.view import View, Views
 from aiopurgatory.web.signals import on_stop_signal
 
-from .polls import KNOWN, Counters, Database
+from .polls import KNOWN, Counters, Database, settle
 
 
 async def test_listening_keeps_no_session_of_the_first_poll(
@@ -64,6 +64,55 @@ async def test_read_that_hangs_does_not_keep_the_session_of_an_earlier_one(purga
     assert requests.are_over(*sessions)
     database.gate.set()
     await other
+
+
+@pytest.mark.parametrize("source", [Counters, Database])
+@pytest.mark.parametrize("what", ["poll", "parked poll", "stream"])
+async def test_source_sees_no_variable_of_any_request(
+    purgatory: Purgatory, requests: Any, source: Any, what: str
+) -> None:
+    seen: list[object] = []
+
+    topics = source()
+
+    class Seeing:
+        def version(self, *args: Any) -> Any:
+            seen.append(requests.session.get())
+            return topics.version(*args)
+
+        def read(self, *args: Any) -> Any:
+            seen.append(requests.session.get())
+            return topics.read(*args)
+
+    class SeeingAwaited:
+        async def version(self, *args: Any) -> Any:
+            seen.append(requests.session.get())
+            return await topics.version(*args)
+
+        async def read(self, *args: Any) -> Any:
+            seen.append(requests.session.get())
+            return await topics.read(*args)
+
+    seeing: Any = SeeingAwaited() if source is Database else Seeing()
+    polling: LongPolling[str] = LongPolling(purgatory, seeing, stop_signals=False)
+
+    async def ask() -> None:
+        if what == "stream":
+            events = await polling.events("n", {})
+            await anext(events)
+            await events.aclose()
+        else:
+            await polling.answer("n", KNOWN if what == "parked poll" else {})
+
+    async def publish() -> None:
+        topics.values["n"] = 1
+        purgatory.check_and_complete("n")
+
+    asking = asyncio.create_task(requests.handle(ask))
+    await settle()
+    await requests.handle(publish)
+    await asking
+    assert set(seen) == {None}
 
 
 class Parked(DelayedOperation[None]):

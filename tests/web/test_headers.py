@@ -7,7 +7,13 @@ import time
 
 import pytest
 
-from aiopurgatory.web.prefer import ANY, MAX_FIELD, entity_tags, is_entity_tag, wait_preference
+from aiopurgatory import GoneError, NotFoundError, Purgatory
+from aiopurgatory.streams import Event, MemoryLog
+from aiopurgatory.web import LogPolling, Policy
+from aiopurgatory.web.answer import is_entity_tag
+from aiopurgatory.web.prefer import ANY, MAX_FIELD, entity_tags, wait_preference
+
+from .polls import Given, Polls
 
 #: The repeated part of a hostile field.
 PIECES = ['"', '\\"', ",", " ", "wait", "wait =", "wait=1 ", "W/", 'W/"', '"a" ', "\t", "x", "-"]
@@ -120,3 +126,50 @@ def quickest(field: str) -> float:
         entity_tags(field)
         times.append(time.process_time() - start)
     return min(times)
+
+
+EVIL = [f"x{end}set-cookie: a=1{end}{end}event: end{end}data: done" for end in ("\r\n", "\n", "\r", "\0", "\x85")]
+
+
+@pytest.mark.parametrize("evil", EVIL[:4])
+def test_event_with_a_line_end_in_its_id_or_name_is_refused(evil: str) -> None:
+    for event_id, name in ((evil, None), ("1", evil)):
+        with pytest.raises(ValueError, match="must be without line ends and NUL, got"):
+            Event(event_id, "x", name)
+    lines = Event("1", evil).sse().decode().replace("\r", "\n").splitlines()
+    assert {line.partition(":")[0] for line in lines} <= {"id", "data", ""}
+
+
+class Gone(Given):
+    """A client can go on only from the beginning."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__()
+        self._message = message
+
+    def read(self, resource: str, since: str | None, version: str) -> bytes:
+        if since is not None:
+            raise GoneError(self._message, after=self._message)
+        return self._message.encode()
+
+
+@pytest.mark.parametrize("evil", EVIL)
+async def test_text_from_outside_makes_no_header_or_field(purgatory: Purgatory, evil: str) -> None:
+    async with MemoryLog(unknown_timeout=None) as log:
+        await log.append("t", "x")
+        runs = LogPolling(log, Policy(max_wait=0.01))
+        for topic in ("t", "unknown", evil):
+            answer = await runs.answer(topic, {"if-none-match": f'"{evil}"'}, since=evil)
+            assert_harmless(answer.raw_headers)
+    for given in (GoneError(evil, after=evil), NotFoundError(evil)):
+        polls = Polls(purgatory, Given(given))
+        assert_harmless((await polls.now()).raw_headers)
+        events = await polls.polling.events("n", {"last-event-id": evil}, since=evil)
+        assert_harmless(events.raw_headers)
+    stream = await Polls(purgatory, Gone(evil)).polling.events("n", {}, since=evil)
+    fields = {line.partition(b":")[0] for line in (await anext(stream)).replace(b"\r", b"\n").split(b"\n")}
+    assert fields <= {b"retry", b"event", b"id", b"data", b""}
+
+
+def assert_harmless(headers: list[tuple[bytes, bytes]]) -> None:
+    assert all(value.isascii() and value.decode().isprintable() for _, value in headers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -118,12 +119,13 @@ async def test_stream_ends_when_its_login_does(subject: Any) -> None:
     await change()
 
 
-async def test_stream_of_an_expired_login_delivers_nothing(subject: Any) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 1e6])
+async def test_stream_of_an_expired_login_is_refused_as_the_login_would(subject: Any, seconds: float) -> None:
     polls, change = subject
     await change()
-    events = await polls.events("n", {}, until=time.time() - 1.0)
-    assert events.status == 200  # the client comes back, and is refused by its login
-    assert (await collected(events))[0] == []
+    events = await polls.events("n", {}, until=time.time() - seconds)
+    assert (events.status, events.headers["cache-control"]) == (401, "no-store")
+    assert [chunk async for chunk in events] == [b"the login has ended: until= is in the past"]
 
 
 async def test_stream_of_an_expired_login_is_not_told_to_stop(log: EventLog) -> None:
@@ -133,8 +135,15 @@ async def test_stream_of_an_expired_login_is_not_told_to_stop(log: EventLog) -> 
     polls = LogPolling(log)
     assert (await polls.events("n", {"last-event-id": end or ""})).status == 204  # the control
     for after in (last, end):
-        events = await polls.events("n", {}, since=after, until=time.time() - 1.0)
-        assert (events.status, (await collected(events))[0]) == (200, [])
+        assert (await polls.events("n", {}, since=after, until=time.time() - 1.0)).status == 401
+
+
+@pytest.mark.parametrize("until", [time.time() * 1000, time.time() * 1e9, 0, 3600.0, math.inf, math.nan, -1.0])
+async def test_end_of_a_login_in_another_century_is_refused(log: EventLog, until: float) -> None:
+    with pytest.raises(ValueError, match="until must be "):
+        await LogPolling(log).events("n", {}, until=until)
+    with pytest.raises(ValueError, match="until must be "):
+        await Client(EventRoute(log, until=lambda scope: until)).ended()
 
 
 async def test_state_whose_read_outlasts_the_login_is_not_delivered(purgatory: Purgatory, clock: ManualClock) -> None:
@@ -242,6 +251,24 @@ async def test_handler_answers_a_poll_of_a_log(log: EventLog) -> None:
     answer = await poll
     assert (answer.status, answer.version) == (200, second)
     assert (await polls.answer("n", since=second, wait=0)).body == b"[]"
+
+
+@pytest.mark.parametrize("by", ["query", "since", "header"])
+async def test_handler_of_a_log_resumes_as_the_route_does(log: EventLog, by: str) -> None:
+    """``after`` comes in the query of a page that is loaded again; a header is newer."""
+    first, second, _ = [await log.append("n", data) for data in "abc"]
+    await log.end("n")
+    polls, since = LogPolling(log), second if by == "since" else None
+    query = {"after": first if by == "header" else second} if by != "since" else {}
+    headers = {"last-event-id": second, "if-none-match": f'"{second}"'} if by == "header" else {}
+    events, _ = await collected(await polls.events("n", headers, query, since=since))
+    assert events == ["c", "done"]
+    assert b'"data":"c"' in (answer := await polls.answer("n", headers, query, since=since)).body
+    assert b'"data":"b"' not in answer.body
+
+
+async def test_handler_of_a_source_ignores_after(polling: LongPolling[str]) -> None:
+    assert (await polling.answer("n", {}, {"after": "0"})).status == 200
 
 
 async def test_handler_and_route_of_a_log_share_the_limits(log: EventLog) -> None:

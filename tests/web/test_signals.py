@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from typing import Any
 
 import pytest
 
 from aiopurgatory import Purgatory, PurgatoryClosedError
-from aiopurgatory.web import LongPolling, close_on_stop
+from aiopurgatory.web import LongPolling, close_on_stop, signals
 from aiopurgatory.web.signals import STOP_SIGNALS, on_stop_signal
 
 from .polls import Counters
@@ -58,6 +59,27 @@ async def test_stop_signal_after_a_server_put_back_a_handler(order: list[str]) -
     signal.signal(signal.SIGTERM, ours)
     signal.raise_signal(signal.SIGTERM)
     assert order == ["server"]
+
+
+@pytest.mark.parametrize("before", [signal.SIG_IGN, signal.SIG_DFL, signal.default_int_handler])
+@pytest.mark.parametrize("by_loop", [True, False])
+async def test_handlers_that_a_server_installs_later_are_found(
+    order: list[str], monkeypatch: pytest.MonkeyPatch, before: Any, by_loop: bool
+) -> None:
+    """Sanic starts the app first, and ignores the signals meanwhile."""
+    monkeypatch.setattr(signals, "AGAIN", (0.01, 0.05))
+    loop = asyncio.get_running_loop()
+    signal.signal(signal.SIGTERM, before)
+    on_stop_signal(lambda: order.append("closed"))
+    if by_loop:
+        loop.add_signal_handler(signal.SIGTERM, order.append, "server")
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: order.append("server"))
+    await asyncio.sleep(0.1)
+    signal.raise_signal(signal.SIGTERM)
+    await asyncio.sleep(0.02)
+    assert sorted(order) == ["closed", "server"]
+    loop.remove_signal_handler(signal.SIGTERM)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGQUIT"), reason="there is no SIGQUIT here")
@@ -147,8 +169,7 @@ async def test_close_on_stop_closes_the_purgatory_once(order: list[str]) -> None
     async with Purgatory() as purgatory:
         for _ in range(100):  # as by a handler, at each request
             close_on_stop(purgatory)
-        ours = signal.getsignal(signal.SIGTERM)
-        assert len(ours._callbacks) == 1  # type: ignore[union-attr]
+        assert len([one for _, one in signals._callbacks if one == purgatory.close]) == 1
         waiting = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=None))
         await asyncio.sleep(0)
         signal.raise_signal(signal.SIGTERM)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
 from ..arguments import require, require_text
 from ..errors import PurgatoryError
+from ..sse import event_text
 
 #: The most bytes of an event's data.
 MAX_DATA: Final = 1 << 20
+#: What would end the line of an id or a name, or have an EventSource ignore the id.
+_ENDS: Final = re.compile(r"[\r\n\0]")
 #: Names that an EventSource, or a log, gives a meaning of its own.
 RESERVED: Final = frozenset({"end", "error", "gone", "open", "replaced"})
 
@@ -39,6 +43,8 @@ class Event:
         data: its text.
         name: its kind, for the listeners; None: no kind.
         is_end: whether it is the last of its topic. Its name is ``end`` then, and its data the reason.
+
+    Raises: TypeError, ValueError: *id* or *name* is no text, or has a line end or NUL: it would make fields of its own.
     """
 
     id: str
@@ -47,14 +53,17 @@ class Event:
     is_end: bool = False
     _sse: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        for parameter, text in (("id", self.id), ("name", self.name)):
+            if text is not None:
+                require_text(parameter, text)
+                require(not _ENDS.search(text), parameter, "without line ends and NUL", text)
+
     def sse(self) -> bytes:
         """Return it as a server-sent event. It is rendered once for all listeners (S10)."""
         if self._sse is None:
-            name = "" if self.name is None else f"event: {self.name}\n"
-            lines = self.data.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\ndata: ")
-            sse = f"{name}id: {self.id}\ndata: {lines}\n\n".encode(errors="replace")
-            object.__setattr__(self, "_sse", sse)
-            return sse
+            object.__setattr__(self, "_sse", event_text(self.data, self.name, self.id))
+        assert self._sse is not None
         return self._sse
 
 

@@ -1,16 +1,17 @@
-"""Long polls in an aiohttp app: start and close the purgatory, and notice clients that disconnect."""
+"""An aiohttp app whose handlers await a purgatory, in one line: open, close, refusals, and clients that leave."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
 
 from ..purgatory import Purgatory
-from .asgi import Ended, Message, Receive
-from .connected import Connected, DisconnectedError
+from .answer import Refusals
+from .asgi import Ended, Listen
+from .connected import Client, DisconnectedError, client
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -19,40 +20,56 @@ if TYPE_CHECKING:
 GRACE = 10.0
 
 
-class _Client:
-    """The client of a request. Its future *left* exists once its handler has called receive()."""
+@final
+class _Client(Client):
+    """The client of a request. Its future *left* exists once its handler listens: then that runs to its end."""
 
-    __slots__ = ("left",)
+    __slots__ = ("has_begun", "left")
 
     def __init__(self) -> None:
         self.left: asyncio.Future[None] | None = None
+        #: Whether the answer has begun.
+        self.has_begun = False
+
+    def listener(self) -> Listen:
+        self.left = self.left or asyncio.get_running_loop().create_future()
+        return partial(_listen, self.left)
 
 
-#: The client of the running handler.
-_client: ContextVar[_Client] = ContextVar("client")
+def _listen(left: asyncio.Future[None], ended: Ended) -> Callable[[], object]:
+    def end(_: object) -> None:
+        ended(None)
+
+    left.add_done_callback(end)
+    return partial(left.remove_done_callback, end)
 
 
 def setup(app: web.Application, purgatory: Purgatory) -> None:
-    """Start *purgatory* with *app*, and close it as soon as the app begins to shut down, so that polls are answered.
+    """Have *app* open *purgatory*, close it when it begins to shut down, and answer what it refuses.
 
         setup(app, purgatory)
         web.run_app(app, handler_cancellation=True)
 
-        async def poll(request: web.Request) -> web.Response:
-            answer = await polling.answer(
-                request.match_info["topic"], request.headers, request.query, receive=receive(request))
-            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+        async def next_job(request: web.Request) -> web.Response:
+            async with while_connected():  # of aiopurgatory.web
+                job = await purgatory.wait_for(take, ["jobs"], timeout=25.0, on_undelivered=put)
+            return web.json_response(job)
+
+    If a handler raises PurgatoryClosedError or PurgatoryFullError, the client is answered 503, as PurgatoryMiddleware
+    does it.
 
     aiohttp notices a disconnected client only with ``handler_cancellation`` (an option of ``AppRunner``, too), and then
-    cancels its handler. setup() adds a middleware that spares handlers that have called receive() or while_connected():
-    their poll ends with status 499, or their block is cancelled, and they run to their end. Errors that they raise then
-    are logged, but for DisconnectedError. Other handlers are cancelled. Without ``handler_cancellation``, the poll of a
-    disconnected client goes on waiting.
+    cancels its handler. setup() adds a middleware that spares handlers that poll, or have entered a
+    ``while_connected()`` block. Their poll ends with status 499, or their block is cancelled, and they run to their
+    end. Errors that they raise then are logged, but for DisconnectedError. Other handlers are cancelled.
+
+    So ``polling.answer()`` and ``polling.events()`` need no *receive* here.
     """
     from aiohttp import web
 
     #: Handlers that run to their end after their client has disconnected.
     deserted: set[asyncio.Task[web.StreamResponse]] = set()
+    refusals: Final = Refusals()
 
     def end(task: asyncio.Task[web.StreamResponse]) -> None:
         deserted.discard(task)
@@ -64,22 +81,32 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
     async def to_its_end(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        client = _Client()
-        token = _client.set(client)
-        task = asyncio.ensure_future(handler(request))  # in a copy of this context
-        _client.reset(token)
+        here, context = _Client(), copy_context()
+        if _tells_of_clients(request):
+            context.run(client.set, here)
+        task = context.run(asyncio.ensure_future, handler(request))
         try:
             await asyncio.wait([task])  # and do not cancel it. A cancelled shield() reports its error, from 3.14 on.
             return task.result()
+        except Exception as exc:
+            answer = None if here.has_begun else refusals.answer_handler(exc)
+            if answer is None:
+                raise
+            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
         except asyncio.CancelledError:
-            if client.left is None or task.done():
+            if here.left is None or task.done():
                 task.cancel()
                 return await task
-            if not client.left.done():
-                client.left.set_result(None)
+            if not here.left.done():
+                here.left.set_result(None)
             deserted.add(task)
             task.add_done_callback(end)
             raise
+
+    async def note_begin(request: web.Request, response: web.StreamResponse) -> None:
+        here = client.get(None)
+        if isinstance(here, _Client):
+            here.has_begun = True
 
     async def life(app: web.Application) -> AsyncIterator[None]:
         async with purgatory:
@@ -93,57 +120,12 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
         purgatory.close()
 
     app.middlewares.append(to_its_end)
+    app.on_response_prepare.append(note_begin)
     app.cleanup_ctx.append(life)
     app.on_shutdown.append(stop)
 
 
-def receive(request: web.Request) -> Receive:
-    """Return the *receive* for ``LongPolling.answer()``, which ends the poll when the client disconnects.
-
-    Needs setup() and ``handler_cancellation``.
-
-    Raises: RuntimeError: the app was not prepared by setup().
-    """
-    left = _future_of_client("receive()")
-
-    async def wait_until_left() -> Message:
-        await asyncio.shield(left)
-        return {"type": "http.disconnect"}
-
-    return wait_until_left
-
-
-def while_connected(request: web.Request) -> AbstractAsyncContextManager[None]:
-    """Return a block that is cancelled when the client of *request* disconnects, and then raises DisconnectedError.
-
-        async def next_job(request: web.Request) -> web.Response:
-            async with while_connected(request):
-                job = await purgatory.wait_for(take, ["jobs"], timeout=25.0, on_undelivered=put)
-            return web.json_response(job)
-
-    It is ``aiopurgatory.web.while_connected()`` for aiohttp. The rest of the handler runs to its end.
-
-    Raises: RuntimeError: the app was not prepared by setup(), or runs without ``handler_cancellation``.
-    """
+def _tells_of_clients(request: web.Request) -> bool:
+    """Whether aiohttp cancels the handler of *request* when its client disconnects."""
     server = getattr(request.protocol, "_manager", None)  # None: the client has left
-    if server is not None and not server.handler_cancellation:
-        raise RuntimeError("while_connected() needs handler_cancellation=True, passed to run_app() or AppRunner()")
-    left = _future_of_client("while_connected()")
-
-    def listen(ended: Ended) -> Callable[[], object]:
-        def end(_: object) -> None:
-            ended(None)
-
-        left.add_done_callback(end)
-        return lambda: left.remove_done_callback(end)
-
-    return Connected(listen)
-
-
-def _future_of_client(caller: str) -> asyncio.Future[None]:
-    """Return the future of the running handler's client, which then runs to its end."""
-    client = _client.get(None)
-    if client is None:
-        raise RuntimeError(f"{caller} needs an app that was prepared by setup(app, purgatory)")
-    client.left = client.left or asyncio.get_running_loop().create_future()
-    return client.left
+    return server is None or bool(server.handler_cancellation)

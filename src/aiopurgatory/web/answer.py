@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import sha256
 from random import randint
 from typing import Final, NamedTuple
@@ -17,6 +19,7 @@ VARY: Final = (b"vary", b"Prefer")
 PLAIN_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 #: The most characters of a version in a header. Proxies and servers limit its length, often to 8,000 bytes or less.
 MAX_VERSION: Final = 1_000
+_VERSION = re.compile(r"[!#-~]+(?<!-gzip)(?<!;gzip)(?<!-br)(?<!;br)(?<!-deflate)(?<!;deflate)(?<!-zstd)(?<!;zstd)")
 #: Statuses of answers without a body.
 NO_BODY: Final = frozenset({204, 304})
 
@@ -25,7 +28,8 @@ class Answer(NamedTuple):
     """An HTTP answer. Make a response of your framework from it: FastAPI would encode it as a JSON list.
 
     Attributes:
-        status: 200; 304 or 204 for nothing new; 400, 404, 409, 410, 413 or 503 for a refusal; 499: the client has left.
+        status: 200; 304 or 204 for nothing new; 400, 401, 404, 409, 410, 413 or 503 for a refusal; 499: the client has
+            left.
         body: the source's; else a message, or nothing.
         raw_headers: pairs of bytes, names in lower case. Content-Length is not among them.
         version: the source's version, or the id of the log's last event; empty: a refusal, or none yet.
@@ -52,6 +56,17 @@ def etag(version: str) -> RawHeader:
     return (b"etag", b'"%b"' % tag_of(version).encode())
 
 
+def resume_from(after: str | None) -> list[RawHeader]:
+    """Return the header with which a client goes on from *after*; none if that is None, or no header may have it."""
+    return [] if after is None or not is_entity_tag(tag_of(after)) else [etag(after)]
+
+
+@lru_cache(1_000)
+def is_entity_tag(version: str) -> bool:
+    """Whether *version* can be an ETag that clients send back unchanged."""
+    return _VERSION.fullmatch(version) is not None
+
+
 def tag_of(version: str) -> str:
     """Return the entity tag of *version*: a digest if it is long, as that of many resources."""
     return version if len(version) <= MAX_VERSION else sha256(version.encode()).hexdigest()
@@ -72,6 +87,10 @@ class UnreadBodyError(PurgatoryError):
     """The body is too long, or it is not read and has more than 64 parts: no disconnect would be noticed behind it."""
 
 
+class ExpiredError(PurgatoryError):
+    """The client's login has ended before its stream begins."""
+
+
 class GroupLimitError(PurgatoryFullError):
     """The group has ``Policy.max_per_group`` polls and streams already."""
 
@@ -85,7 +104,14 @@ class SourceBusyError(ReadFailedError):
 
 
 #: The statuses of refusals.
-_STATUS: Final = {RequestError: 400, NotFoundError: 404, ReplacedError: 409, GoneError: 410, UnreadBodyError: 413}
+_STATUS: Final = {
+    RequestError: 400,
+    ExpiredError: 401,
+    NotFoundError: 404,
+    ReplacedError: 409,
+    GoneError: 410,
+    UnreadBodyError: 413,
+}
 #: The reasons of refusals with status 503. A subclass comes before its base.
 _REASON: Final = {
     GroupLimitError: "group",
@@ -95,15 +121,17 @@ _REASON: Final = {
 }
 #: Exceptions that become answers.
 REFUSALS: Final = (*_STATUS, *_REASON)
+#: Those that a purgatory raises.
+_OF_PURGATORY: Final = (PurgatoryClosedError, PurgatoryFullError)
 
 
 class Refusals:
     """Turns exceptions into answers.
 
-    Args: retry_after: the lowest and the highest Retry-After, in whole seconds.
+    Args: retry_after: the lowest and the highest Retry-After, in whole seconds; default (1, 3).
     """
 
-    def __init__(self, retry_after: tuple[int, int]) -> None:
+    def __init__(self, retry_after: tuple[int, int] = (1, 3)) -> None:
         self._retry_after = retry_after
         self.by_reason: Counter[str] = Counter()
 
@@ -113,10 +141,14 @@ class Refusals:
             if isinstance(exc, kind):
                 return self._unavailable(reason, exc)
         status = next(status for kind, status in _STATUS.items() if isinstance(exc, kind))
-        headers = [NO_STORE, PLAIN_TEXT]
-        if isinstance(exc, GoneError) and exc.after is not None:
-            headers.append(etag(exc.after))
-        return Answer(status, str(exc).encode(errors="replace"), headers)
+        after = exc.after if isinstance(exc, GoneError) else None
+        return Answer(status, str(exc).encode(errors="replace"), [NO_STORE, PLAIN_TEXT, *resume_from(after)])
+
+    def answer_handler(self, exc: Exception) -> Answer | None:
+        """Return the answer for *exc*, which has left a handler, maybe in a group; None: no purgatory has raised it."""
+        while isinstance(exc, ExceptionGroup) and exc.split(_OF_PURGATORY)[1] is None:
+            exc = exc.exceptions[0]
+        return self.answer(exc) if isinstance(exc, _OF_PURGATORY) else None
 
     def _unavailable(self, reason: str, exc: Exception) -> Answer:
         self.by_reason[reason] += 1

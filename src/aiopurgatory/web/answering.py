@@ -1,25 +1,110 @@
-"""The answers to polls and streams in handlers of one's own, whatever is polled."""
+"""The answers to polls and streams, from the request on, whatever is polled: of routes, and in your own handlers."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
+from math import ceil
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, final
+from typing import Any, Final, Generic, Self, final
 
 from ..arguments import Items
-from .answer import Answer, RawHeader, as_text
+from ..clock import cancellations, running_loop
+from .answer import NO_BODY, REFUSALS, Answer, RawHeader, as_text
 from .asgi import Receive
+from .connected import listener
+from .desk import Desk
 from .policy import Policy
-from .prefer import MAX_FIELD, Fields, K, PollRequest, Respond
-from .responder import Content, answer_poll
+from .poll import Parked
+from .prefer import MAX_FIELD, Fields, K, PollRequest, Respond, wait_in_query, wait_preference
+from .signals import SERVER_STOPS
 from .stream import EventStream
 
-if TYPE_CHECKING:
-    from ..streams import EventLog
-
 _NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+
+
+class Content(ABC, Generic[K]):
+    """A resource that clients poll, or follow as a stream. Args: desk: has their places, and counts them."""
+
+    #: Whether its versions are ids of events: a client may send the last one as ``after`` in the query.
+    has_ids = False
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk: Final = desk
+
+    @abstractmethod
+    async def answer(self, request: PollRequest[K], wait: float, parked: Parked) -> Answer:
+        """Answer a poll as soon as there is something new, or after at most *wait* seconds.
+
+        Raises: one of REFUSALS.
+        """
+
+    async def new_stream(self, request: PollRequest[K]) -> EventStream[K]:
+        """Return a stream for *request*, not parked yet. The purgatory has no clock until it is started."""
+        if self.desk.loop is not running_loop():
+            await self.desk.enter()
+        return self.stream_of(request)
+
+    @abstractmethod
+    def stream_of(self, request: PollRequest[K]) -> EventStream[K]:
+        """Return a stream for *request*, not parked yet."""
+
+
+async def answer_poll(content: Content[K], request: PollRequest[K]) -> Answer:
+    """Answer a poll of *content*, and count the answer."""
+    desk = content.desk
+    if desk.loop is not running_loop():
+        await desk.enter()
+    parked: Parked = []
+    before = cancellations()
+    try:
+        wait, told = _wait(request, desk.policy)
+        own = request.respond
+        answering = content.answer(request, wait, parked)
+        del request  # a parked poll keeps no more of it than it needs
+        answer = await answering
+    except asyncio.CancelledError as exc:
+        if exc.args == SERVER_STOPS:
+            return desk.unanswered(is_deserted=False)
+        if not (parked and parked[-1].cancelled()) or cancellations() > before:
+            raise
+        return desk.unanswered(parked[-1].left)
+    except REFUSALS as exc:
+        return desk.refuse(exc)
+    finally:
+        while parked:  # an exception keeps the frames that have this
+            desk.leave(parked.pop())
+    if told is not None:
+        answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
+    if own is not None and answer.status < 400:
+        answer = _own_answer(own, answer)
+    desk.count(answer.status)
+    return answer
+
+
+def _wait(request: PollRequest[Any], policy: Policy) -> tuple[float, int | None]:
+    """Returns: the seconds that the poll may wait, and those of Preference-Applied, or None."""
+    if request.wait is not None:
+        asked = wait_in_query(request.wait) if isinstance(request.wait, str) else max(0.0, request.wait)
+        return policy.applied(asked), None
+    preferred = wait_preference(request.prefer) if request.prefer else None
+    wait = policy.applied(preferred)
+    return wait, None if preferred is None else ceil(wait)
+
+
+def _own_answer(respond: Respond, polled: Answer) -> Answer:
+    """Return the answer that *respond* makes of *polled*, whose headers it keeps or replaces."""
+    made = respond(polled)
+    body, status, headers = made if isinstance(made, tuple) else (made, 200, {})
+    if not isinstance(body, bytes):
+        raise TypeError(
+            f"respond must return a body of bytes, or with it a status and headers, got a body {body!r:.100}"
+        )
+    own = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
+    raw_headers = [*[each for each in polled.raw_headers if each[0] not in own], *own.items()]
+    return Answer(status, b"" if status in NO_BODY else body, raw_headers, polled.version)
 
 
 @final
@@ -31,7 +116,7 @@ class EventAnswer:
     seconds.
 
     Attributes:
-        status: 200; 404, 410, 413 or 503 for a refusal; 499: the client has left.
+        status: 200; 401, 404, 410, 413 or 503 for a refusal; 499: the client has left.
         raw_headers: pairs of bytes, names in lower case.
     """
 
@@ -117,14 +202,15 @@ class Answering(Generic[K]):
 
             async def poll(request: Request) -> Response:
                 answer = await polling.answer(
-                    request.path_params["topic"], request.headers, request.query_params, receive=request.receive)
+                    request.path_params["topic"], request.headers, request.query_params)
                 return Response(answer.body, answer.status, answer.headers)
 
         Args:
             resource: the polled resource; passed to the source. Of a log, the topic.
             headers: the request's. Prefer is read and, if *since* is None, If-None-Match. Only the first line of a
                 repeated header counts.
-            query: the request's. ``wait``, in seconds, takes precedence over Prefer.
+            query: the request's. ``wait``, in seconds, takes precedence over Prefer. Of a log, ``after`` is the
+                client's id if it sent no If-None-Match.
             since: the client's version if it does not come in If-None-Match, as in a POST.
             wait: the client's wait if it comes neither in the query nor in Prefer: seconds, or text like ``10s``.
             keys: the keys to watch; None (default): *resource* alone. Of a log, these are in addition to the topic.
@@ -136,8 +222,9 @@ class Answering(Generic[K]):
                 X-Forwarded-For.
             receive: ASGI's. When the client disconnects, the poll ends with status 499, and your handler goes on. Read
                 the request's body first: messages that arrive while the poll waits are dropped, and after 64 of them
-                the answer is 413. If it raises, the client counts as disconnected. None (default): the poll of a
-                disconnected client goes on waiting unless the handler is cancelled.
+                the answer is 413. If it raises, the client counts as disconnected. None (default): that of the app's
+                PurgatoryMiddleware, which keeps the body. In an app without one, the poll of a disconnected client
+                goes on waiting unless the handler is cancelled.
             respond: makes the answer, as for LongPollRoute: whether or not there is something new, it gets the body.
 
         Raises: TypeError: *keys* is one str. Errors of a Source, except GoneError, are raised here.
@@ -149,11 +236,11 @@ class Answering(Generic[K]):
                 headers.get("prefer"),
                 headers.get("if-none-match"),
                 query.get("wait") if wait is None else wait,
-                since,
+                self._since(since, query),
                 keys,
                 client,
                 group,
-                receive,
+                listener(receive),
                 respond,
             ),
         )
@@ -162,6 +249,7 @@ class Answering(Generic[K]):
         self,
         resource: K,
         headers: Fields,
+        query: Fields = _NO_FIELDS,
         *,
         since: str | None = None,
         keys: Items[Hashable] | None = None,
@@ -174,7 +262,7 @@ class Answering(Generic[K]):
 
             async def events(request: Request) -> Response:
                 events = await polling.events(
-                    request.path_params["topic"], request.headers, receive=request.receive)
+                    request.path_params["topic"], request.headers, request.query_params)
                 return StreamingResponse(events, events.status, events.headers)
 
         It returns when the first event has been read, or with a refusal. Iterate it for the events, as text in bytes.
@@ -183,55 +271,27 @@ class Answering(Generic[K]):
         Args:
             resource: as for answer().
             headers: the request's. Last-Event-ID is read.
+            query: the request's. Of a log, ``after`` is the client's id if it sent no Last-Event-ID.
             since: the client's version if it sent no Last-Event-ID; None (default): none.
             keys: as for answer().
             client: as for answer().
             group: as for answer().
             until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is
                 delivered after it: the client reconnects, and is refused. None (default): only ``Policy.max_age``.
-            receive: ASGI's. When the client disconnects, the iteration ends, and your handler goes on. Read the
-                request's body first. None (default): your framework ends the iteration, as Starlette does.
+            receive: as for answer(). When the client disconnects, the iteration ends, and your handler goes on. None
+                (default), in an app without a PurgatoryMiddleware: your framework ends the iteration, as Starlette
+                does.
 
         Raises: TypeError: *keys* is one str. Other errors of a Source are raised here or by the iteration.
         """
         last = headers.get("last-event-id") or ""
-        since = last if 0 < len(last) <= MAX_FIELD else since
+        since = last if 0 < len(last) <= MAX_FIELD else self._since(since, query)
         request = PollRequest(
-            resource, since=since, keys=keys, client=client, group=group, receive=receive, until=until
+            resource, since=since, keys=keys, client=client, group=group, listen=listener(receive), until=until
         )
         stream = await self._content.new_stream(request)
         return EventAnswer(stream, await stream.open(request))
 
-
-@final
-class LogPolling(Answering[str]):
-    """Answers polls and streams of an event log in your own handlers, as LongPollRoute and EventRoute do.
-
-        runs = LogPolling(log)
-
-        @app.get("/runs/{run}/events")
-        async def follow(run: str, user: User, request: Request) -> StreamingResponse:
-            events = await runs.events(run, request.headers, until=user.until, receive=request.receive)
-            return StreamingResponse(events, events.status, events.headers)
-
-    So a login may be a dependency of FastAPI. A route that gets this in place of the log shares its limits.
-
-    Args:
-        log: the log. Its topics are the resources.
-        policy: waits and limits; None (default): ``Policy()``.
-
-    Raises: TypeError: an argument has the wrong type.
-    """
-
-    def __init__(self, log: EventLog, policy: Policy | None = None) -> None:
-        super().__init__(events_of("log must be an EventLog", log, policy))
-
-
-def events_of(rule: str, log: object, policy: Policy | None) -> Content[Any]:
-    """Return the events of *log*, as content. Raises: TypeError: it breaks the *rule*."""
-    from ..streams import EventLog  # here: most apps have no log, and load no streams
-    from .event_log import LogEvents
-
-    if not isinstance(log, EventLog):
-        raise TypeError(f"{rule}, got {log!r}")
-    return LogEvents(log, policy)
+    def _since(self, since: str | None, query: Fields) -> str | None:
+        after = query.get("after") if since is None and self._content.has_ids else None
+        return after[:MAX_FIELD] if after else since

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 from urllib.parse import parse_qsl
 
 from ..clock import cancellations
-from .answer import RequestError, UnreadBodyError
+from .answer import NO_BODY, Answer, RequestError, UnreadBodyError
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -18,6 +18,8 @@ Receive = Callable[[], Awaitable[Any]]  # of a Message, which some frameworks de
 Send = Callable[[Message], Awaitable[None]]
 #: Called with None when a client has disconnected; else with the reason why that would not be noticed.
 Ended = Callable[[Exception | None], object]
+#: Calls what it is given when the client disconnects. Returns: stops that.
+Listen = Callable[[Ended], Callable[[], object]]
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -25,8 +27,20 @@ logger = logging.getLogger("aiopurgatory")
 MAX_PARTS: Final = 64
 #: The most messages to receive once the body is whole. A server sends only the disconnect. A test's stand-in for a
 #: server may send the same message at every call: then it never sends a disconnect.
-_MAX_AFTER: Final = 3
+MAX_AFTER: Final = 3
 DISCONNECT: Final[Message] = {"type": "http.disconnect"}
+
+
+def start_of(answer: Answer) -> Message:
+    return {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers}
+
+
+def send_answer(answer: Answer, send: Send) -> Awaitable[bool]:
+    """Send *answer*, unless the client has disconnected."""
+    headers = answer.raw_headers
+    if answer.status not in NO_BODY:
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+    return deliver(send, start_of(answer), {"type": "http.response.body", "body": answer.body})
 
 
 async def deliver(send: Send, *messages: Message) -> bool:
@@ -47,29 +61,37 @@ def is_disconnect(exc: OSError | RuntimeError) -> bool:
     return isinstance(exc, OSError) or str(exc).endswith("the handler is closed")
 
 
-def listen(receive: Receive, ended: Ended) -> asyncio.Task[None]:
-    """Call *receive* repeatedly, until the client disconnects, and drop what it returns. Cancel the task to stop.
+async def next_message(receive: Receive) -> Message:
+    """Return the next message of a request; a disconnect if *receive* raises: nothing more is heard of its client."""
+    try:
+        message: Message = await receive()
+    except asyncio.CancelledError:
+        if cancellations():
+            raise
+        return DISCONNECT  # it was cancelled within the server
+    except Exception as exc:
+        if not isinstance(exc, OSError):
+            logger.warning("receive() raised %r; the request ends as if its client had disconnected", exc)
+        return DISCONNECT
+    return message
 
-    Args: ended: called with None when the client has disconnected, or if *receive* raises. Else with the reason why a
-        disconnect would not be noticed: the body has more than MAX_PARTS parts, or it is no HTTP request.
+
+def listen(receive: Receive, dropped: Callable[[], object], ended: Ended) -> Callable[[], object]:
+    """Call *receive* repeatedly, until the client disconnects, and drop what it returns. Returns: stops that.
+
+    Args:
+        dropped: called when a part of the body is dropped.
+        ended: called with None when the client has disconnected, or if *receive* raises. Else with the reason why a
+            disconnect would not be noticed: the body has more than MAX_PARTS parts, or it is no HTTP request.
     """
     # Not by the loop's task factory: an eager task might call *ended* before this returns.
-    return asyncio.Task(_listen(receive, ended), loop=asyncio.get_running_loop())
+    return asyncio.Task(_listen(receive, dropped, ended), loop=asyncio.get_running_loop()).cancel
 
 
-async def _listen(receive: Receive, ended: Ended) -> None:
+async def _listen(receive: Receive, dropped: Callable[[], object], ended: Ended) -> None:
     parts = after = 0
-    while parts < MAX_PARTS and after < _MAX_AFTER:
-        try:
-            message: Message = await receive()
-        except asyncio.CancelledError:
-            if cancellations():
-                raise
-            message = DISCONNECT  # it was cancelled within the server
-        except Exception as exc:  # nothing more is heard of this client
-            if not isinstance(exc, OSError):
-                logger.warning("receive() raised %r; the request ends as if its client had disconnected", exc)
-            message = DISCONNECT
+    while parts < MAX_PARTS and after < MAX_AFTER:
+        message = await next_message(receive)
         kind = message["type"]
         if kind == "http.disconnect":
             ended(None)
@@ -77,6 +99,8 @@ async def _listen(receive: Receive, ended: Ended) -> None:
         if not kind.startswith("http."):
             ended(TypeError(f"receive must be that of an HTTP request, got a {kind!r} from it"))
             return
+        if message.get("body"):
+            dropped()
         if message.get("more_body"):
             parts += 1
         else:

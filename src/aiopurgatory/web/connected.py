@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, final
@@ -12,7 +14,23 @@ from typing import Any, Final, final
 from ..arguments import require_function
 from ..errors import PurgatoryError
 from .answer import UnreadBodyError
-from .asgi import MAX_PARTS, Ended, Receive, listen
+from .asgi import MAX_PARTS, Listen, Receive, listen
+
+logger = logging.getLogger("aiopurgatory")
+
+
+class Client:
+    """The client of a request, as a middleware knows it. (It is no ABC: isinstance() would take ten times as long.)"""
+
+    __slots__ = ()
+
+    def listener(self) -> Listen:
+        """Return what listens for the disconnect. From now on, the handler counts as one that does."""
+        raise NotImplementedError
+
+
+#: The client of the running handler, in an app with a middleware of this library.
+client: Final[ContextVar[Client]] = ContextVar("client")
 
 
 class DisconnectedError(PurgatoryError):
@@ -34,13 +52,13 @@ class _UnreadBodyError(DisconnectedError):
     detail = f"the request has a body in more than {MAX_PARTS} parts; read it before the block, or send none"
 
 
-def while_connected(receive: Receive) -> Connected:
+def while_connected(receive: Receive | None = None) -> Connected:
     """Return a block that is cancelled when its client disconnects, and then raises DisconnectedError.
 
-        async def next_job(request: Request) -> Response:
-            async with while_connected(request.receive):
-                job = await purgatory.wait_for(take, ["jobs"], timeout=25.0, on_undelivered=put)
-            return JSONResponse(job)
+        @app.get("/next")
+        async def next_job() -> str:
+            async with while_connected():
+                return await purgatory.wait_for(take, ["jobs"], timeout=25.0, on_undelivered=put)
 
     Servers do not cancel a handler when its client disconnects. In this block, whatever is awaited then is cancelled: a
     wait, an iteration, a query of a database. It works like ``asyncio.timeout()``: other cancellations, timeouts and
@@ -51,21 +69,59 @@ def while_connected(receive: Receive) -> Connected:
     Keep the answer outside of the block: once it is sent, servers report a disconnect. So give a FastAPI dependency
     ``scope="function"``.
 
-    Read the body of the request before the block: what arrives during the block is dropped.
+    In an app with a PurgatoryMiddleware, or prepared by ``aiopurgatory.web.aiohttp.setup()``, it needs no argument, and
+    the body can be read inside the block. In other ASGI apps, pass the request's *receive*, and read the body before
+    the block: what arrives during the block is dropped, and the first time a warning is logged.
 
-    Args: receive: ASGI's. If it raises, the client counts as disconnected.
+    Args: receive: ASGI's. If it raises, the client counts as disconnected. None (default): that of the middleware.
 
     Raises:
         DisconnectedError: the client has disconnected during the block.
         TypeError: *receive* is not a function, or that of a WebSocket, which tells its handler itself.
-        RuntimeError: no task is running, or the block was entered before.
+        RuntimeError: there is no middleware and no *receive*; or no task is running, or the block was entered before.
 
     Cost: a task, 10 to 15 us. Half of that is asyncio's for any task that is cancelled, a quarter the server's for its
     receive(). It adds 6 % of the instructions of a long poll and the POST that ends it, in Starlette under uvicorn with
     h11, and 14 % with httptools.
     """
-    require_function("receive", receive)
-    return Connected(lambda ended: listen(receive, ended).cancel)
+    if receive is not None:
+        require_function("receive", receive)
+        owner = getattr(receive, "__self__", None)
+        if getattr(owner, "scope", {}).get("type") == "websocket":
+            raise TypeError(f"receive must be that of an HTTP request, got a WebSocket's, of {type(owner).__name__}")
+    found = listener(receive)
+    if found is None:
+        raise RuntimeError(
+            "while_connected() found no client: add a PurgatoryMiddleware to the app, or pass the receive of an HTTP "
+            "request; aiohttp needs setup(app, purgatory), and handler_cancellation=True for run_app() or AppRunner()"
+        )
+    return Connected(found)
+
+
+#: Whether the warning was logged.
+_warned = False
+
+
+def _warn_of_body() -> None:
+    """Log once that a body was dropped: a handler that reads it then waits for ever."""
+    global _warned
+    if not _warned:
+        _warned = True
+        logger.warning(
+            "a while_connected() block or a poll has dropped a body that was not read before; to read it now waits "
+            "for ever. Read it before, or add a PurgatoryMiddleware to the app, which keeps it"
+        )
+
+
+def listener(receive: Receive | None, dropped: Callable[[], object] = _warn_of_body) -> Listen | None:
+    """Return what listens for a client's disconnect: by *receive*, or by a middleware; None: there is neither.
+
+    Args: dropped: called when a part of the body is dropped. A middleware keeps it.
+    """
+    owner = client.get(None) if receive is None else getattr(receive, "__self__", None)
+    if isinstance(owner, Client):
+        return owner.listener()
+    return None if receive is None else partial(listen, receive, dropped)
 
 
 @final
@@ -77,7 +133,7 @@ class Connected:
 
     __slots__ = ("_cancelling", "_error", "_listen", "_stop", "_task")
 
-    def __init__(self, listen: Callable[[Ended], Callable[[], object]]) -> None:
+    def __init__(self, listen: Listen) -> None:
         self._listen: Final = listen
         self._task: asyncio.Task[Any] | None = None
         #: Makes the error that the block is to raise: its task was cancelled for that.

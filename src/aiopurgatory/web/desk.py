@@ -154,8 +154,8 @@ class Desk:
         """
         parked.append(poll)
         self.place(poll, request)
-        if request.receive is not None and not poll.done():
-            self._newcomers.add(poll, request.receive)
+        if request.listen is not None and not poll.done():
+            self._newcomers.add(poll, request.listen)
 
     def place(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
         """Park *op*. Raises: as park(); or an error of its try_complete()."""

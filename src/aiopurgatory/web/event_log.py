@@ -13,13 +13,13 @@ from ..streams import Event, EventLog, StoreError
 from ..streams.log import position_in
 from ..streams.position import Position
 from ..streams.tail import SPREAD
-from .answer import NO_STORE, VARY, Answer, ReadFailedError, etag
+from .answer import NO_STORE, VARY, Answer, ReadFailedError, resume_from
+from .answering import Content
 from .desk import Desk
-from .outages import Outages
 from .policy import Policy
 from .poll import LogPoll, Parked
 from .prefer import PollRequest, entity_tags
-from .responder import Content
+from .reads import Outages
 from .stream import EventFeed, EventStream, gone
 
 _JSON: Final = (b"content-type", b"application/json")
@@ -32,6 +32,8 @@ FIRST_READ: Final = 1.0
 @final
 class LogEvents(Content[Any]):
     """The events of *log*. Each route has a desk of its own. Args: policy: None: the default one."""
+
+    has_ids = True
 
     def __init__(self, log: EventLog, policy: Policy | None) -> None:
         super().__init__(Desk(log.purgatory, policy or Policy(), adds_keys=True))
@@ -186,9 +188,10 @@ def _only_tag(request: PollRequest[Any]) -> str | None:
 
 def _listed(position: Position, events: list[Event], status: int = 200) -> Answer:
     """Answer with *events*, and with the last id as the ETag. Args: status: 304 leaves them out."""
-    headers = [NO_STORE, VARY] if position.id is None else [etag(position.id), NO_STORE, VARY]
+    resume = resume_from(position.id)  # that may be the client's own, and anything
+    version = (position.id or "") if resume else ""
+    headers = [*resume, NO_STORE, VARY]
     if status == 304:
-        return Answer(304, b"", headers, position.id or "")
+        return Answer(304, b"", headers, version)
     listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
-    body = json.dumps(listed, separators=(",", ":")).encode()
-    return Answer(200, body, [*headers, _JSON], position.id or "")
+    return Answer(200, json.dumps(listed, separators=(",", ":")).encode(), [*headers, _JSON], version)

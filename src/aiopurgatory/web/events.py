@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from .answer import Answer
-from .asgi import Message, Receive, RequestScope, Scope, Send, deliver
-from .route import Endpoint, joined, send_answer, start_of
+from .asgi import Message, Receive, RequestScope, Scope, Send, deliver, send_answer, start_of
+from .route import Endpoint, joined
 from .stream import EventStream
 
 _BODY: Final = "http.response.body"
@@ -80,7 +80,8 @@ class EventRoute(Endpoint):
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
         until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is
-            delivered after it: the client reconnects, and your login refuses it. None (default): only
+            delivered after it: the client reconnects, and your login refuses it. If it is past already, the answer is
+            401. A time of another century is refused with ValueError: it would be in milliseconds. None (default): only
             ``Policy.max_age``.
         methods: the methods to answer; default: GET. HEAD comes with GET: it is told the status and the headers. The
             body of others is read before, as by LongPollRoute.

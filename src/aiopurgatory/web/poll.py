@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeAlias, final
 
 from ..core.kit import AwaitedWait, Core
 from ..operation import DelayedOperation
-from .asgi import Receive, listen
+from .asgi import Listen
 from .prefer import K, PollRequest
 
 #: Seconds a poll waits, at most, before the listener for its client's disconnect starts.
@@ -17,7 +17,7 @@ LISTEN_AFTER = 0.05
 
 
 #: The slots of a ClientOperation. Each class of places has them itself: one base of a class can have slots.
-SLOTS: Final = ("_listener", "client", "group", "left", "resource")
+SLOTS: Final = ("_stop", "client", "group", "left", "resource")
 
 
 class ClientOperation(DelayedOperation[None], Generic[K]):
@@ -30,16 +30,16 @@ class ClientOperation(DelayedOperation[None], Generic[K]):
         self.resource, self.client, self.group = request.resource, request.client, request.group
         #: Whether the client has disconnected.
         self.left = False
-        self._listener: asyncio.Task[None] | None = None
+        self._stop: Callable[[], object] | None = None
 
-    def listen(self, receive: Receive) -> None:
+    def listen(self, listen: Listen) -> None:
         """Cancel this when the client disconnects, until stop_listening()."""
-        self._listener = listen(receive, self._ended)
+        self._stop = listen(self._ended)
 
     def stop_listening(self) -> None:
-        if self._listener is not None:
-            self._listener.cancel()
-            self._listener = None  # it refers to this: cut the cycle, so that no poll needs the garbage collector
+        if self._stop is not None:
+            self._stop()
+            self._stop = None  # it refers to this: cut the cycle, so that no poll needs the garbage collector
 
     def leave(self) -> None:
         """Cancel this, because the client has disconnected."""
@@ -122,12 +122,12 @@ class Newcomers:
 
     def __init__(self) -> None:
         #: Polls since the timer's last call, and those that were there at that call.
-        self._polls: dict[ClientOperation[Any], tuple[Receive, Context]] = {}
-        self._older: dict[ClientOperation[Any], tuple[Receive, Context]] = {}
+        self._polls: dict[ClientOperation[Any], tuple[Listen, Context]] = {}
+        self._older: dict[ClientOperation[Any], tuple[Listen, Context]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, poll: ClientOperation[Any], receive: Receive) -> None:
-        self._polls[poll] = receive, copy_context()
+    def add(self, poll: ClientOperation[Any], listen: Listen) -> None:
+        self._polls[poll] = listen, copy_context()
         if self._timer is None:
             self._call_later()
 
@@ -143,5 +143,5 @@ class Newcomers:
         older, self._older, self._polls, self._timer = self._older, self._polls, {}, None
         if self._older:
             self._call_later()
-        for poll, (receive, context) in older.items():
-            context.run(poll.listen, receive)  # a middleware's receive() may use variables of its request
+        for poll, (listen, context) in older.items():
+            context.run(poll.listen, listen)  # a middleware's receive() may use variables of its request

@@ -1,23 +1,28 @@
-"""Long polling over HTTP, for any web framework."""
+"""What is polled: a source, or an event log, for any web framework."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, final
 
 from ..arguments import require_hashable, require_text
 from ..core.kit import Observer, checked_limit, core_of
+from ..errors import PurgatoryFullError
 from ..lifecycle import Starting
+from ..operation import DelayedOperation
 from ..purgatory import Purgatory
-from .answering import Answering
+from .answering import Answering, Content
 from .desk import Desk
-from .linger import notify_after
 from .policy import Policy
 from .prefer import K
 from .reads import Reader
 from .source import Source
 from .states import States
+
+if TYPE_CHECKING:
+    from ..streams import EventLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +222,78 @@ class LongPolling(Starting, Answering[K]):
             purgatory.notify_threadsafe(key)
 
 
+@final
+class LogPolling(Answering[str]):
+    """Answers polls and streams of an event log in your own handlers, as LongPollRoute and EventRoute do.
+
+        runs = LogPolling(log)
+
+        @app.get("/runs/{run}/events")
+        async def follow(run: str, user: User, request: Request) -> StreamingResponse:
+            events = await runs.events(run, request.headers, request.query_params, until=user.until)
+            return StreamingResponse(events, events.status, events.headers)
+
+    So a login may be a dependency of FastAPI. A route that gets this in place of the log shares its limits.
+
+    Args:
+        log: the log. Its topics are the resources.
+        policy: waits and limits; None (default): ``Policy()``.
+
+    Raises: TypeError: an argument has the wrong type.
+    """
+
+    def __init__(self, log: EventLog, policy: Policy | None = None) -> None:
+        super().__init__(events_of("log must be an EventLog", log, policy))
+
+
+def events_of(rule: str, log: object, policy: Policy | None) -> Content[Any]:
+    """Return the events of *log*, as content. Raises: TypeError: it breaks the *rule*."""
+    from ..streams import EventLog  # here: most apps have no log, and load no streams
+    from .event_log import LogEvents
+
+    if not isinstance(log, EventLog):
+        raise TypeError(f"{rule}, got {log!r}")
+    return LogEvents(log, policy)
+
+
 def _require_purgatory(purgatory: object, source: object) -> None:
     if isinstance(source, Purgatory):
         raise TypeError(f"purgatory must come before source: LongPolling(purgatory, source), got source={source!r}")
     if not isinstance(purgatory, Purgatory):
         raise TypeError(f"purgatory must be a Purgatory, got {purgatory!r}")
+
+
+@final
+class Linger(DelayedOperation[None]):
+    """Notifies *key* at its deadline. A poll with an earlier deadline expires on time."""
+
+    __slots__ = ("_key", "_purgatory", "limit")
+
+    def __init__(self, purgatory: Purgatory, key: Hashable, limit: int, seconds: float) -> None:
+        super().__init__(seconds)
+        self._purgatory, self._key, self.limit = purgatory, key, limit
+
+    def try_complete(self) -> bool:
+        return False
+
+    def on_complete(self) -> None:
+        core_of(self._purgatory).checks.coming.discard(self._key)
+        self._purgatory.notify(self._key, self.limit)
+
+
+def notify_after(seconds: float, purgatory: Purgatory, key: Hashable, limit: SupportsIndex | None) -> None:
+    """Notify *key* once for all calls within *seconds*, at their end.
+
+    At once if nothing waits under it, or the purgatory is full.
+    """
+    lingering: list[Any] = purgatory.waiting((Linger, key))
+    if lingering:
+        lingering[0].limit += checked_limit(limit)
+        return
+    if purgatory.waiting(key):
+        wait = Linger(purgatory, key, checked_limit(limit), seconds)
+        with suppress(PurgatoryFullError):
+            purgatory.watch(wait, [(Linger, key)])
+            core_of(purgatory).checks.coming.add(key)
+            return
+    purgatory.notify(key, limit)

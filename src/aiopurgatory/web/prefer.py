@@ -14,7 +14,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ..arguments import Items
 from .answer import Answer, RequestError
-from .asgi import Receive
+from .asgi import Listen
 
 K = TypeVar("K", bound=Hashable)
 
@@ -44,7 +44,6 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h)")
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 #: The most characters of a duration.
 _MAX_DURATION: Final = 40
-_VERSION = re.compile(r"[!#-~]+(?<!-gzip)(?<!;gzip)(?<!-br)(?<!;br)(?<!-deflate)(?<!;deflate)(?<!-zstd)(?<!;zstd)")
 #: An entity tag, or all that separates it from the next: a search would be slower.
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*+)"|([^\s",]++))|[\s,]++')
 #: The suffix that Apache, HAProxy and others append to the ETag of a compressed answer: at most 9 characters.
@@ -98,12 +97,6 @@ def entity_tags(if_none_match: str) -> tuple[str, ...]:
     return tuple([tag[:-9] + _COMPRESSED.sub("", tag[-9:]) for tag in islice(tags, MAX_PARTS)])
 
 
-@lru_cache(1_000)
-def is_entity_tag(version: str) -> bool:
-    """Whether *version* can be an ETag that clients send back unchanged."""
-    return _VERSION.fullmatch(version) is not None
-
-
 class Fields(Protocol):
     """A request's headers or query: a mapping's ``get()``. For headers, it must ignore case."""
 
@@ -125,7 +118,7 @@ class PollRequest(NamedTuple, Generic[K]):
     keys: Items[Hashable] | None = None
     client: Hashable = None
     group: Hashable = None
-    receive: Receive | None = None
+    listen: Listen | None = None
     respond: Respond | None = None
     until: float | None = None
 

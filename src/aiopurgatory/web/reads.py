@@ -1,20 +1,27 @@
-"""Reads of a source: of versions and bodies in memory, and awaited ones, shared by polls that want the same."""
+"""Reads of a source: of versions and bodies in memory, and awaited ones, shared by polls that want the same; and the
+failures of those.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
-from contextvars import Context, copy_context
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
 from functools import partial
+from math import inf
 from typing import Any, Final, Generic, cast, final
 
 from ..arguments import require_int
+from ..clock import cancellations
 from ..core.kit import NO_CHECK
-from .answer import SourceBusyError
-from .outages import Outages
+from ..errors import GoneError, NotFoundError
+from .answer import ReadFailedError, SourceBusyError
 from .prefer import K
 from .source import Kept, Source, State, is_async_source, is_short, require_read, require_version
+
+logger = logging.getLogger("aiopurgatory")
 
 #: Seconds that a read may queue for one of the ``max_reads`` after its poll's time is up.
 MAX_QUEUE = 0.5
@@ -22,15 +29,59 @@ MAX_QUEUE = 0.5
 MAX_VERSIONS: Final = 1 << 20
 
 
+#: Seconds between two messages about a source that goes on failing.
+LOG_EVERY = 60.0
+#: The exceptions that web frameworks turn into answers. Names, since a framework may not be installed.
+_ANSWERS: Final = {"HTTPException", "Http404", "PermissionDenied"}
+_FRAMEWORKS: Final = {"aiohttp", "django", "litestar", "starlette", "werkzeug"}
+
+
+@final
+class Outages:
+    """Logs failures to read *what*: the first with its traceback, then one a minute, with their number."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._failed = 0
+        self._next = -inf
+
+    async def watch(self, read: Callable[[], Awaitable[Any]]) -> Any:
+        """Await *read()*. Raises: ReadFailedError: it failed; an answer such as GoneError is no failure."""
+        try:
+            return await read()
+        except (Exception, asyncio.CancelledError) as exc:  # a closed pool may raise CancelledError
+            is_wanted = not cancellations()  # otherwise no poll waits for it, and it fails since it ends
+            if is_answer(exc) or (isinstance(exc, asyncio.CancelledError) and not is_wanted):
+                raise
+            if is_wanted:
+                self.note(exc)
+            raise ReadFailedError("the source could not be read") from exc
+
+    def note(self, exc: BaseException) -> None:
+        """Log *exc*, if it is time."""
+        self._failed += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._next:
+            self._next = now + LOG_EVERY
+            text = "%s cannot be read, and clients are answered 503: %r; failed calls so far: %d"
+            logger.error(text, self._what, exc, self._failed, exc_info=exc)
+
+
+def is_answer(exc: BaseException) -> bool:
+    """Is *exc* an answer to the client, and no failure of the source? Clients of databases raise status codes, too."""
+    return isinstance(exc, (GoneError, NotFoundError)) or any(
+        base.__name__ in _ANSWERS and base.__module__.partition(".")[0] in _FRAMEWORKS for base in type(exc).__mro__
+    )
+
+
 @final
 class Call:
     """A call of the source, and the polls that wait for it."""
 
-    __slots__ = ("_call", "_context", "_polls", "check", "task")
+    __slots__ = ("_call", "_polls", "check", "task")
 
     def __init__(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._call = call
-        self._context = copy_context()  # of the first poll that asks, not that of the previous call
         self._polls: set[asyncio.Future[Any]] = set()
         #: None until it begins.
         self.task: asyncio.Task[Any] | None = None
@@ -40,8 +91,9 @@ class Call:
     def begin(self, done: Callable[[asyncio.Task[Any]], object]) -> None:
         call = self._call()
         try:
-            # Not create_task(): the app's own task factory may begin it at once.
-            self.task = asyncio.Task(call, loop=asyncio.get_running_loop(), context=self._context)
+            # Not create_task(): the app's own task factory may begin it at once. In an empty context: its result is for
+            # many requests.
+            self.task = asyncio.Task(call, loop=asyncio.get_running_loop(), context=Context())
         except BaseException:
             call.close()
             raise
@@ -145,6 +197,15 @@ class Asked:
             self._poll.set_exception(SourceBusyError("the source is busy: a read could not begin in time"))
 
 
+def _apart(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *method* of a source, to be called in an empty context: what it returns is for many requests."""
+
+    def call(*args: Any) -> Any:
+        return Context().run(method, *args)
+
+    return call
+
+
 class Reader(Generic[K]):
     """Reads *source*: in memory, or by awaited calls that polls share.
 
@@ -169,7 +230,8 @@ class Reader(Generic[K]):
         self._source: Final = cast(Any, source)
         self._name: Final = type(source).__name__
         #: Source.version, unchecked, for the checks of parked polls; None: it has to be awaited.
-        self.peek: Final[Callable[[K], str] | None] = None if is_async else self._source.version
+        self.peek: Final[Callable[[K], str] | None] = None if is_async else _apart(self._source.version)
+        self._read: Final = _apart(self._source.read)
         self.kept: Final = Kept[Any](max_body_bytes)
         self._max_reads: Final = max_reads
         self._outages: Final = Outages(f"the source {self._name}")
@@ -187,14 +249,15 @@ class Reader(Generic[K]):
 
     def version_now(self, resource: K) -> str:
         """The version of *resource*, in memory."""
-        return require_version(self._name, self._source.version(resource))
+        assert self.peek is not None
+        return require_version(self._name, self.peek(resource))
 
     def body_now(self, resource: K, since: str | None, version: str) -> State:
         """The version and body for a client at version *since*, from memory."""
         wanted = (resource, since, version)
         found: State | None = self.kept.get(wanted)
         if found is None:
-            found = require_read(self._name, version, self._source.read(resource, since, version))
+            found = require_read(self._name, version, self._read(resource, since, version))
             if is_short(resource, since):
                 self.kept.keep(wanted, found, len(version) + len(found[1]))
         return found

@@ -12,13 +12,13 @@ from urllib.parse import unquote_plus
 
 from ..arguments import Items, require, require_function, require_items, require_plain_function
 from ..errors import PurgatoryClosedError
-from .answer import NO_BODY, REFUSALS, Answer, RequestError
-from .answering import Answering, events_of
-from .asgi import Message, Receive, RequestScope, Scope, Send, deliver, read_body
+from .answer import NO_STORE, REFUSALS, Answer, RequestError
+from .answering import Answering, Content, answer_poll
+from .asgi import Receive, RequestScope, Scope, Send, read_body, send_answer
+from .connected import listener
 from .policy import Policy
-from .polling import LongPolling
+from .polling import events_of
 from .prefer import MAX_FIELD, PollRequest, Respond
-from .responder import Content, answer_poll
 
 if TYPE_CHECKING:
     from ..streams import EventLog
@@ -33,6 +33,10 @@ Ask: TypeAlias = Callable[[RequestScope], T | Awaitable[T]]
 LONGEST_PATH: Final = 200
 #: Methods whose request has no body to read.
 _BODILESS: Final = frozenset({"GET", "HEAD"})
+
+
+def _ignore() -> None:
+    """Nobody reads the body of a GET."""
 
 
 def path_parameter(scope: Scope) -> Any:
@@ -68,7 +72,7 @@ class Endpoint(ABC):
         methods: Items[str] = ("GET",),
     ) -> None:
         self._content: Final = _content_of(served, policy)
-        if not isinstance(served, LongPolling):
+        if self._content.has_ids:
             since = since or _after_in_query
         require_items("methods", methods, "method")
         self._methods: tuple[str, ...] = (*methods, "HEAD") if "GET" in methods else tuple(methods)
@@ -100,7 +104,7 @@ class Endpoint(ABC):
             since = fields.get("since")
             if since is not None and not isinstance(since, str):
                 raise TypeError(f"since must return a str or None, got {since!r}")
-            return PollRequest(receive=receive, **fields)
+            return PollRequest(listen=listener(receive, _ignore), **fields)
         except ValueError as exc:  # of int(), or of json.loads()
             return desk.refuse(RequestError(f"the request cannot be read: {exc}"))
         except REFUSALS as exc:
@@ -121,7 +125,7 @@ class Endpoint(ABC):
                 "methods=%s to the Route before it",
                 *(type(self).__name__, method, scope["path"][:LONGEST_PATH], allowed, method, list(self._methods)),
             )
-        return Answer(405, b"", [(b"allow", allowed.encode())])
+        return Answer(405, b"", [NO_STORE, (b"allow", allowed.encode())])
 
 
 @final
@@ -235,18 +239,6 @@ def given(**functions: Ask[Any] | None) -> dict[str, Ask[Any]]:
     for name, function in found.items():
         require_function(name, function)
     return found
-
-
-def send_answer(answer: Answer, send: Send) -> Awaitable[bool]:
-    """Send *answer*, unless the client has disconnected."""
-    headers = answer.raw_headers
-    if answer.status not in NO_BODY:
-        headers.append((b"content-length", b"%d" % len(answer.body)))
-    return deliver(send, start_of(answer), {"type": "http.response.body", "body": answer.body})
-
-
-def start_of(answer: Answer) -> Message:
-    return {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers}
 
 
 def _content_of(served: object, policy: Policy | None) -> Content[Any]:

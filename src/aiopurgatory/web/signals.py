@@ -21,24 +21,39 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: How uvicorn cancels its requests when its graceful timeout is over. Other servers say nothing when they do.
 SERVER_STOPS = ("Task cancelled, timeout graceful shutdown exceeded",)
 
+#: Seconds after which handlers that a server has installed meanwhile are found: some do that after the app has started.
+AGAIN = (0.05, 0.5, 5.0, 25.0, 125.0)
+
 _Handler = Callable[[int, FrameType | None], Any]
+
+
+#: What to call, each in its loop, after a stop signal.
+_callbacks: list[tuple[asyncio.AbstractEventLoop, Callable[[], object]]] = []
 
 
 def on_stop_signal(callback: Callable[[], object]) -> None:
     """Call *callback* on the running loop's next iteration after a stop signal, unless the loop is closed.
 
-    The server's own handlers must be installed already, and still run. Signals without a Python handler are left alone.
-    Outside the main thread, this does nothing.
+    The server's own handlers still run, whether they are installed before this or in the next two minutes. Signals
+    without a Python handler are left alone. Outside the main thread, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         return
+    _put_ahead()
     loop = asyncio.get_running_loop()
+    if (loop, callback) not in _callbacks:
+        _callbacks[:] = [(other, one) for other, one in _callbacks if not other.is_closed()]
+        _callbacks.append((loop, callback))
+        for seconds in AGAIN:
+            loop.call_later(seconds, _put_ahead, context=Context())
+
+
+def _put_ahead() -> None:
+    """Put our handler ahead of those that there are now."""
     for number in STOP_SIGNALS:
         handler = signal.getsignal(number)
         if callable(handler) and not isinstance(handler, _Ahead):
-            handler = _put_ahead(number, handler)
-        if isinstance(handler, _Ahead):
-            handler.add(loop, callback)
+            _put_ahead_of(number, handler)
 
 
 def close_on_stop(purgatory: Purgatory) -> None:
@@ -54,8 +69,8 @@ def close_on_stop(purgatory: Purgatory) -> None:
     to stop. The handlers get PurgatoryClosedError, on the next loop iteration after the signal. The server's own
     signal handlers still run. A second call does nothing.
 
-    Call it in the running loop, once the server has installed its signal handlers: in a lifespan, or in a handler. In
-    a thread other than the main one, it does nothing: close the purgatory yourself.
+    Call it in the running loop, in a lifespan or in a handler. The server may install its signal handlers later. In a
+    thread other than the main one, it does nothing: close the purgatory yourself.
 
     Raises:
         TypeError: *purgatory* is no Purgatory.
@@ -70,7 +85,7 @@ def close_on_stop(purgatory: Purgatory) -> None:
     on_stop_signal(purgatory.close)
 
 
-def _put_ahead(number: int, former: _Handler) -> _Ahead:
+def _put_ahead_of(number: int, former: _Handler) -> None:
     ahead = _Ahead(former)
     signal.signal(number, ahead)
     # asyncio.run() handles SIGINT by a partial with its main task. When that ends, asyncio.run() puts back the handler
@@ -83,7 +98,6 @@ def _put_ahead(number: int, former: _Handler) -> _Ahead:
                 signal.signal(number, former)
 
         main_task.add_done_callback(put_back, context=Context())  # not that of the request which opens a LongPolling
-    return ahead
 
 
 class _Ahead:
@@ -91,16 +105,9 @@ class _Ahead:
 
     def __init__(self, former: _Handler) -> None:
         self._former = former
-        self._callbacks: list[tuple[asyncio.AbstractEventLoop, Callable[[], object]]] = []
-
-    def add(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-        self._callbacks = [
-            (other, one) for other, one in self._callbacks if not other.is_closed() and (other, one) != (loop, callback)
-        ]
-        self._callbacks.append((loop, callback))
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        for loop, callback in self._callbacks:
+        for loop, callback in _callbacks:
             if not loop.is_closed():
                 # Not at once: a signal can interrupt anything, the purgatory's own work included. In an empty context:
                 # it interrupts one request, and the callback ends all.

@@ -8,8 +8,8 @@ from types import CoroutineType
 from typing import Any, Final, Generic, Protocol, TypeVar, final
 
 from ..arguments import require_methods
-from .answer import MAX_VERSION
-from .prefer import K, is_entity_tag
+from .answer import MAX_VERSION, is_entity_tag
+from .prefer import K
 
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 V = TypeVar("V")
@@ -26,6 +26,10 @@ _ENTRY: Final = 500
 class Source(Protocol[K_contra]):
     """The polled state. Both methods are plain functions, or both are ``async def``.
 
+    What they return is for all clients that want the same. So they are called in an empty context, without the context
+    variables of any request: ``user.get()`` raises LookupError there. A user, or a tenant, belongs into the resource:
+    ``resource=lambda scope: (user_of(scope), ...)``.
+
     Plain methods read memory. They are called in the event loop and must not block it.
 
     Make them ``async def`` if reading takes I/O, as in a database. Then polls and streams that want the same share a
@@ -38,8 +42,7 @@ class Source(Protocol[K_contra]):
     within that wait, or within 0.5 s if the wait is over. Otherwise the poll is answered 304 if it has read the version
     before and no check came since, or 503 if not. A poll that ends because its client leaves, or because the purgatory
     closes, does not wait for its call. A call that no poll waits for any more is cancelled. A poll that may not wait
-    takes a place in the purgatory, too, while it reads. A call has the context variables of the first poll that asked
-    for it.
+    takes a place in the purgatory, too, while it reads.
 
     An exception of an ``async def`` answers the polls of that call with 503. Exceptions that stand for an answer are
     raised, as from plain methods: GoneError, NotFoundError, HTTPException of Starlette, FastAPI, Litestar, Quart or

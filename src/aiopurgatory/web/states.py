@@ -8,11 +8,11 @@ from ..core.kit import NO_CHECK, AwaitedWait, core_of
 from ..errors import GoneError, NotFoundError
 from ..waits import read_until
 from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag, tag_of
+from .answering import Content
 from .desk import Desk
 from .poll import LongPoll, Parked, ReadPoll
 from .prefer import ANY, K, PollRequest
 from .reads import Asked, Reader
-from .responder import Content
 from .stream import EventFeed, EventStream, event, gone
 
 

@@ -11,17 +11,20 @@ from random import randint
 from time import time
 from typing import Final, final
 
-from ..arguments import require_seconds
+from ..arguments import require, require_seconds
 from ..core.kit import StreamWait, core_of
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
+from ..sse import event_text
 from ..waits import UntilEnded
-from .answer import NO_STORE, REFUSALS, Answer, ReadFailedError, ReplacedError, UnreadBodyError
+from .answer import NO_STORE, REFUSALS, Answer, ExpiredError, ReadFailedError, ReplacedError, UnreadBodyError
 from .asgi import is_disconnect
 from .desk import Desk
 from .policy import Policy
 from .poll import SLOTS, ClientOperation
 from .prefer import K, PollRequest
 
+#: The years 2000 to 2099, in seconds since the epoch.
+_CENTURY: Final = (946_684_800, 4_102_444_800)
 #: Seconds: the timer of a stream may fire this much early.
 _ROUNDING: Final = 2e-7
 #: A comment. Without an empty line: there, some clients dispatch an event, even if none was sent.
@@ -92,7 +95,7 @@ class EventStream(StreamWait, ClientOperation[K]):
         patience: seconds that the first read may take, in addition to *stall*.
     """
 
-    __slots__ = (*SLOTS, "_desk", "_end", "_heartbeat", "_time", "feed", "is_open", "is_reading")
+    __slots__ = (*SLOTS, "_desk", "_end", "_heartbeat", "_is_expired", "_time", "feed", "is_open", "is_reading")
 
     def __init__(self, desk: Desk, request: PollRequest[K], feed: EventFeed, patience: float = 0.0) -> None:
         core, policy = core_of(desk.purgatory), desk.policy
@@ -101,10 +104,8 @@ class EventStream(StreamWait, ClientOperation[K]):
         self._desk: Final = desk
         self.feed: Final = feed
         self._time, self._heartbeat = core.loop.time, policy.heartbeat
-        age, left = policy.age(), inf
-        if request.until is not None:
-            require_seconds("until", request.until)
-            left = request.until - time()
+        age, left = policy.age(), inf if request.until is None else _left_until(request.until)
+        self._is_expired = left <= 0.0
         #: By the purgatory's clock: when it is old.
         self._end = self._time() + min(left, inf if age is None else age)
         self.is_reading = False
@@ -127,11 +128,13 @@ class EventStream(StreamWait, ClientOperation[K]):
 
     async def _open(self, request: PollRequest[K]) -> Answer:
         desk = self._desk
+        if self._is_expired:
+            raise ExpiredError("the login has ended: until= is in the past")
         desk.streams += 1
         self.is_open = True
         desk.place(self, request)
-        if request.receive is not None:
-            self.listen(request.receive)
+        if request.listen is not None:
+            self.listen(request.listen)
         first: bytes | None = None
         with UntilEnded(self):
             first = await self.read()
@@ -234,6 +237,14 @@ class EventStream(StreamWait, ClientOperation[K]):
         return self._end - self._time() <= _ROUNDING
 
 
+def _left_until(until: float) -> float:
+    """Return the seconds until the time *until*. Raises: TypeError, ValueError: it is no time of this century."""
+    require_seconds("until", until)
+    rule = "seconds since the epoch, in this century (milliseconds are no seconds; None: no limit)"
+    require(_CENTURY[0] <= until < _CENTURY[1], "until", rule, until)
+    return until - time()
+
+
 def retry(policy: Policy) -> bytes:
     """Have the client reconnect after a random time within ``Policy.retry_after``."""
     low, high = policy.retry_after
@@ -242,24 +253,15 @@ def retry(policy: Policy) -> bytes:
 
 def replaced(exc: Exception) -> bytes:
     """The event of a stream that a newer one has replaced."""
-    return b"retry: %d\nevent: replaced\n%b" % (_A_DAY, _data(_bytes(exc)))
+    return b"retry: %d\n%b" % (_A_DAY, event_text(str(exc), "replaced"))
 
 
 @lru_cache(1)
 def event(version: str, body: bytes) -> bytes:
     """The last event is cached: many streams send the same."""
-    return b"id: %b\n%b" % (version.encode(), _data(body))
+    return event_text(body, event_id=version)
 
 
 def gone(exc: Exception) -> bytes:
     """With an empty id, so that the client does not resume from its version when it reconnects."""
-    return b"event: gone\nid:\n%b" % _data(_bytes(exc))
-
-
-def _data(text: bytes) -> bytes:
-    lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
-    return b"data: %b\n\n" % lines
-
-
-def _bytes(exc: Exception) -> bytes:
-    return str(exc).encode(errors="replace")
+    return event_text(str(exc), "gone", "")

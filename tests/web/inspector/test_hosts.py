@@ -10,7 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector
-from aiopurgatory.web.inspector.hosts import Hosts
+from aiopurgatory.web.inspector.app import Hosts
 
 from .helpers import get, polls_of, serve
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from aiopurgatory.web.inspector.names import MAX_NAME, Names, readings
+from aiopurgatory.web.inspector.snapshot import MAX_NAME, Names, readings
 
 from .helpers import Wait, get, search, shown, state
 

@@ -9,7 +9,7 @@ import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector, app, snapshot, view
-from aiopurgatory.web.inspector.names import Names
+from aiopurgatory.web.inspector.snapshot import Names
 
 from ..eventsource import Client, through
 from ..polls import until

@@ -11,7 +11,7 @@ import pytest
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 from aiopurgatory.web.inspector import snapshot
-from aiopurgatory.web.inspector.names import Names
+from aiopurgatory.web.inspector.snapshot import Names
 
 from .helpers import Wait, get, search, shown, state, state_with
 

@@ -11,7 +11,7 @@ import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector, app, snapshot, view
-from aiopurgatory.web.inspector.names import Names
+from aiopurgatory.web.inspector.snapshot import Names
 
 from ..polls import until
 from .helpers import Wait, get, polls_of, serve, shown, state, state_with

@@ -1,4 +1,5 @@
-"""Snapshots of a purgatory for the live page: figures, timing wheels, busiest keys, oldest operations, and a search.
+"""Snapshots of a purgatory for the live page: figures, timing wheels, busiest keys and their names, oldest operations,
+and a search.
 
 A snapshot holds the event loop for at most a few milliseconds at a time, however much is pending. It keeps no ended
 operation alive.
@@ -6,10 +7,16 @@ operation alive.
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import contextlib
+import reprlib
+import secrets
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import asdict
+from hashlib import blake2b
 from heapq import nlargest
 from itertools import islice
 from math import inf
@@ -19,7 +26,6 @@ from typing import Any, Final
 
 from ...core.kit import NS, Core, core_of, deadline_seconds, is_pending, keys_of, watched_at
 from ...purgatory import Purgatory
-from .names import Names, kind_of, readings
 
 #: The most keys that a snapshot visits: those watched longest and, if there are more, NEWEST of the newest.
 MAX_KEYS: Final = 20_000
@@ -36,6 +42,53 @@ MAX_PARTS: Final = 120
 Row = dict[str, Any]
 #: Called with a key, the number of its watchers, and the oldest of them that are pending.
 Visit = Callable[[Hashable, int, list[Any]], None]
+
+
+#: The most characters of a name.
+MAX_NAME: Final = 120
+
+
+class Names(reprlib.Repr):
+    """Names keys for the page.
+
+    Args:
+        shown: True: a key's name is its ``repr()``, shortened. False: a keyed hash, which does not reveal the key and
+            stays the same as long as this object lives.
+    """
+
+    def __init__(self, shown: bool) -> None:
+        super().__init__()
+        self.shown = shown
+        self.secret = secrets.token_bytes(16)
+        self.maxlevel = 3
+        self.maxstring = self.maxlong = self.maxother = MAX_NAME
+
+    def of(self, key: Hashable) -> str:
+        """The name of *key*, at most MAX_NAME characters. Never raises, even if the key's own methods do."""
+        try:
+            if self.shown:
+                return self.repr(key)[:MAX_NAME]
+            number = str(hash(key)).encode()
+        except Exception:  # from its own __repr__ or __hash__
+            return f"<{kind_of(key)}>"
+        return blake2b(number, digest_size=6, key=self.secret).hexdigest()
+
+    def repr_bytes(self, key: bytes, level: int) -> str:
+        return repr(key[: self.maxstring])
+
+
+def kind_of(thing: object) -> str:
+    """The name of the class of *thing*, at most MAX_NAME characters."""
+    return type(thing).__qualname__[:MAX_NAME]
+
+
+def readings(text: str) -> list[Any]:
+    """The keys that *text* may mean: the text itself, and its value as a Python literal, hashable or not."""
+    found: list[Any] = [text]
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # for an invalid escape sequence
+        found.append(ast.literal_eval(text))
+    return found
 
 
 def take_figures(purgatory: Purgatory) -> Row:

@@ -20,8 +20,7 @@ from ...core.kit import core_of
 from ...purgatory import Purgatory
 from ...streams import EventLog
 from ..polling import LongPolling
-from .names import Names
-from .snapshot import Row, take_clock, take_figures, take_hands, take_keys
+from .snapshot import Names, Row, take_clock, take_figures, take_hands, take_keys
 
 #: Seconds between two snapshots of a purgatory.
 REFRESH: Final = 1.0

@@ -1,14 +1,14 @@
-import { again } from "./poll.js";
+import { again, online } from "./poll.js";
 
 // Yields the events of *url*, as { id, name, data }. After a break, resumes from the last id. Ends after the event "end",
-// at 204, and when *signal* is aborted. Goes on after 5xx, and when there is no answer. Throws if trying again is of no use,
-// as after 401, 403, 404 and 410.
+// at 204, and when *signal* is aborted. Goes on after 5xx, when there is no answer, and at once when there is a network again.
+// Throws if trying again is of no use, as after 401, 403, 404 and 410.
 //   after: the id to resume from. silence: seconds without a byte after which the connection counts as broken; longer than
 //   Policy.heartbeat. replaced: awaited when a newer stream with the same client= has replaced this one; without it, goes on
 //   after 30 to 60 s. heard: called with each answer's status; 0: there was none, or the connection broke.
 export async function* events(url, { signal = new AbortController().signal, after = "", silence = 60, replaced, heard } = {}) {
   for (let id = after, tries = 0; !signal.aborted; ) {
-    const asking = new AbortController();
+    const asking = new AbortController(), net = online();
     let timer, answer = null, name, retry = 0;
     const alive = () => {
       clearTimeout(timer);
@@ -17,7 +17,7 @@ export async function* events(url, { signal = new AbortController().signal, afte
     try {
       alive();
       const headers = { Accept: "text/event-stream", ...(id && { "Last-Event-ID": id }) };
-      const either = AbortSignal.any([signal, asking.signal]);
+      const either = AbortSignal.any([signal, asking.signal, net]);
       answer = await fetch(url, { headers, cache: "no-store", signal: either }).catch(() => null);
       if (signal.aborted || answer?.status === 204) return;
       heard?.(answer?.status ?? 0);
@@ -40,7 +40,7 @@ export async function* events(url, { signal = new AbortController().signal, afte
     }
     const status = name === "replaced" ? 409 : answer?.status ?? 0;
     const told = status === 409 ? 0 : answer?.status === 200 ? retry : Number(answer?.headers.get("Retry-After"));
-    await again(url, status, told, tries++, { signal, replaced });
+    await again(url, status, told, tries++, { signal, replaced, net });
   }
 }
 

@@ -5,28 +5,39 @@ export const aborted = (signal) => new Promise((done) => {
   if (signal.aborted) done();
   else signal.addEventListener("abort", done, { once: true });
 });
-const within = (signal, seconds) => AbortSignal.any([signal, AbortSignal.timeout(seconds * 1000)]);
+// Aborted .1 to .5 s after the browser is online again: what was under way until then goes nowhere. Not all at once.
+let offline = new AbortController();
+export const online = () => offline.signal;
+globalThis.addEventListener?.("online", () => {
+  const before = offline;
+  offline = new AbortController();
+  setTimeout(() => before.abort(), 100 + 400 * Math.random());
+});
 
-// Waits until the next try, for *told* seconds at least. Throws if trying again is of no use. Status 0: there was no answer.
-export async function again(url, status, told, tries, { signal, replaced }) {
+// Waits until the next try, for *told* seconds at least, or until *net* is aborted. Throws if trying again is of no use.
+// Status 0: there was no answer.
+export async function again(url, status, told, tries, { signal, replaced, net }) {
   if (status === 409 && replaced) return Promise.race([replaced(), aborted(signal)]);
   if (status > 0 && status < 500 && !MAY_PASS.includes(status))
     throw Object.assign(new Error(`${url} answered ${status}`), { status });
   const least = told || (status === 409 ? 2 * LONGEST : Math.min(LONGEST, 2 ** tries / 2));
-  await aborted(within(signal, least * (1 + Math.random())));  // at random: not all pages at once
+  let timer;                             // not AbortSignal.timeout(): Node ends while only that waits
+  const over = new Promise((done) => { timer = setTimeout(done, 1000 * least * (1 + Math.random())); });  // not all at once
+  await Promise.race([over, aborted(AbortSignal.any([signal, net]))]).finally(() => clearTimeout(timer));
 }
 
 // Yields each new state of *url*, or a log's new events. Ends after the end of a log's topic, and when *signal* is aborted.
-// Goes on after 5xx, and when there is no answer. Throws if trying again is of no use, as after 401, 403, 404 and 410.
+// Goes on after 5xx, when there is no answer, and at once when there is a network again. Throws if trying again is of no use, as after 401, 403, 404 and 410.
 //   wait: seconds to wait for news. replaced: awaited when a newer poll with the same client= has replaced this one; without
 //   it, goes on after 30 to 60 s. gone: called when the last version was too old to resume from, or a log's events are
 //   lost: what follows is not its continuation. heard: called with each answer's status; 0: there was none.
 export async function* poll(url, { signal = new AbortController().signal, wait = 25, replaced, gone, heard } = {}) {
   for (let etag = null, tries = 0; !signal.aborted; ) {
     const headers = { Prefer: `wait=${wait}`, ...(etag && { "If-None-Match": etag }) };
+    const net = online(), late = AbortSignal.timeout(Math.ceil(1000 * (wait + 10)));
     let answer = null, text;
     try {
-      answer = await fetch(url, { headers, cache: "no-store", signal: within(signal, wait + 10) });
+      answer = await fetch(url, { headers, cache: "no-store", signal: AbortSignal.any([signal, net, late]) });
       text = await answer.text();
     } catch { answer = null; }           // no network, no server, no CORS headers, or aborted
     if (signal.aborted) return;
@@ -44,7 +55,7 @@ export async function* poll(url, { signal = new AbortController().signal, wait =
       etag = tag;                        // go on from there; without one, start over
       gone?.();
     } else {
-      await again(url, status, Number(answer?.headers.get("Retry-After")), tries++, { signal, replaced });
+      await again(url, status, Number(answer?.headers.get("Retry-After")), tries++, { signal, replaced, net });
     }
   }
 }

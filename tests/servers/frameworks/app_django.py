@@ -1,0 +1,52 @@
+"""Django. It answers exceptions itself, before the middleware, and cancels the view of a client that leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import django
+from asgiref.sync import markcoroutinefunction
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+
+from aiopurgatory import PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory.web import PurgatoryMiddleware
+
+from . import jobs
+
+
+async def next_job(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(await jobs.next_job())
+
+
+async def put(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(jobs.put())
+
+
+async def state(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(jobs.state())
+
+
+class Busy:
+    async_capable, sync_capable = True, False
+
+    def __init__(self, get_response: Callable[[HttpRequest], Awaitable[HttpResponse]]) -> None:
+        self.get_response = get_response
+        markcoroutinefunction(self)
+
+    async def __call__(self, request: HttpRequest) -> HttpResponse:
+        return await self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse | None:
+        is_refusal = isinstance(exc, (PurgatoryClosedError, PurgatoryFullError))
+        return HttpResponse(status=503, headers={"Retry-After": "1"}) if is_refusal else None
+
+
+urlpatterns = [path("next", next_job), path("put", put), path("state", state)]
+settings.configure(
+    ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="x", LOGGING_CONFIG=None, MIDDLEWARE=[f"{__name__}.Busy"]
+)
+django.setup()
+app = PurgatoryMiddleware(get_asgi_application(), jobs.purgatory)

@@ -1,0 +1,43 @@
+"""A queue of jobs: what each app of this folder serves, and what it tells the test.
+
+GET /next     waits for a job, and answers with its number; "none" after 20 s
+POST /put     a new job; answers with the state
+GET /state    "WAITS JOBS HANDED": the waits, the jobs that nobody has, and those that were handed out
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from aiopurgatory import Purgatory
+
+purgatory = Purgatory("jobs")
+jobs: list[int] = []
+numbers = count(1)
+handed = 0
+
+
+def take() -> int | None:
+    return jobs.pop(0) if jobs else None
+
+
+def put_back(job: int) -> None:
+    jobs.append(job)
+    purgatory.check_and_complete("jobs", limit=1)
+
+
+def put() -> str:
+    put_back(next(numbers))
+    return state()
+
+
+def state() -> str:
+    return f"{purgatory.num_delayed} {len(jobs)} {handed}"
+
+
+async def next_job() -> str:
+    """Wait for a job. To be awaited in a block that ends with the client."""
+    global handed
+    job = await purgatory.wait_for(take, ["jobs"], timeout=20.0, on_undelivered=put_back, default=None)
+    handed += job is not None
+    return "none" if job is None else str(job)

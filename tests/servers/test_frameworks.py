@@ -1,0 +1,166 @@
+"""What the page "Long polls" says of each framework: clients that leave are noticed, and so is the stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aiopurgatory
+
+pytestmark = pytest.mark.servers
+HERE = Path(__file__).parent
+ENV = os.environ | {"PYTHONPATH": f"{Path(aiopurgatory.__file__).parents[1]}{os.pathsep}{HERE}"}
+COMMANDS = {
+    "uvicorn": ["uvicorn", "{app}:app", "--port", "{port}", "--log-level", "warning"],
+    "hypercorn": ["hypercorn", "--workers", "0", "--bind", "127.0.0.1:{port}", "--log-level", "warning", "{app}:app"],
+    "daphne": ["daphne", "--bind", "127.0.0.1", "--port", "{port}", "--verbosity", "0", "{app}:app"],
+    "own": ["{app}", "{port}"],
+}
+ROWS = [
+    *(("fastapi", "uvicorn"), ("starlette", "uvicorn"), ("litestar", "uvicorn"), ("quart", "hypercorn")),
+    *(("django", "uvicorn"), ("django", "hypercorn"), ("django", "daphne")),
+    *(("falcon", "uvicorn"), ("blacksheep", "uvicorn"), ("sanic", "uvicorn"), ("sanic", "own")),
+    *(("aiohttp", "own"), ("tornado", "own")),
+]
+WAITING = b"GET /next HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Served:
+    """A server process, and its clients."""
+
+    def __init__(self, framework: str, server: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.port: int = listener.getsockname()[1]
+        app = f"frameworks.app_{framework}"
+        command = [part.format(app=app, port=self.port) for part in COMMANDS[server]]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", *command], env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.until(self.listens)
+
+    def listens(self) -> bool:
+        assert self.process.poll() is None, self.process.communicate()[0]
+        try:
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        except OSError:
+            return False
+        return True
+
+    def ask(self, line: str) -> str:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        method, path = line.split()
+        connection.request(method, path)
+        found = connection.getresponse().read().decode().strip('"')
+        connection.close()
+        return found
+
+    def wait(self, clients: int) -> list[socket.socket]:
+        """Clients that wait for jobs."""
+        found = [socket.create_connection(("127.0.0.1", self.port), timeout=10) for _ in range(clients)]
+        for client in found:
+            client.sendall(WAITING)
+        self.until(lambda: self.state()[0] == clients)
+        return found
+
+    def state(self) -> list[int]:
+        return [int(part) for part in self.ask("GET /state").split()]
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        end = time.monotonic() + 10
+        while not holds():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+@contextmanager
+def served(framework: str, server: str) -> Iterator[Served]:
+    for package in (framework, server):
+        if package != "own":
+            pytest.importorskip(package)
+    found = Served(framework, server)
+    try:
+        yield found
+    finally:
+        found.process.kill()
+        said, _ = found.process.communicate()
+    assert "Traceback" not in said, said
+
+
+@pytest.mark.parametrize(("framework", "server"), ROWS, ids=lambda part: str(part))
+def test_clients_that_leave_and_the_stop_are_noticed(framework: str, server: str) -> None:
+    with served(framework, server) as app:
+        for client in app.wait(5):
+            client.close()
+        app.until(lambda: app.state() == [0, 0, 0])  # and not after the 20 s of their waits
+        app.ask("POST /put")
+        assert app.ask("GET /next") == "1"  # it went to none of those that have left
+        time.sleep(1.0)  # the server has installed its signal handlers
+        waiting = app.wait(3)
+        app.process.send_signal(signal.SIGTERM)
+        statuses = [client.recv(12) for client in waiting]
+        # daphne closes connections without an answer
+        assert statuses == ([b""] * 3 if server == "daphne" else [b"HTTP/1.1 503"] * 3)
+        app.process.wait(timeout=10)
+        for client in waiting:
+            client.close()
+
+
+def test_grpc_clients_that_leave_and_the_stop_are_noticed() -> None:
+    grpc = pytest.importorskip("grpc")
+    with served("grpc", "own") as app, grpc.insecure_channel(f"127.0.0.1:{app.port}") as channel:
+
+        def call(method: str) -> str:
+            return str(channel.unary_unary(f"/jobs/{method}")(b"", timeout=10).decode())
+
+        def wait(clients: int) -> list[Any]:
+            found = [channel.unary_unary("/jobs/next").future(b"") for _ in range(clients)]
+            app.until(lambda: call("state").startswith(f"{clients} "))
+            return found
+
+        for client in wait(5):
+            client.cancel()
+        app.until(lambda: call("state") == "0 0 0")
+        call("put")
+        assert call("next") == "1"
+        waiting = wait(3)
+        app.process.send_signal(signal.SIGTERM)
+        assert {client.exception(timeout=10).code() for client in waiting} == {grpc.StatusCode.UNAVAILABLE}
+        app.process.wait(timeout=10)
+
+
+def test_starlettes_websockets_that_leave_and_the_stop_are_noticed() -> None:
+    websockets = pytest.importorskip("websockets")
+    connect = pytest.importorskip("websockets.sync.client").connect
+    with served("starlette", "uvicorn") as app, ExitStack() as stack:
+
+        def wait(clients: int) -> list[Any]:
+            url = f"ws://127.0.0.1:{app.port}/socket"
+            found = [stack.enter_context(connect(url)) for _ in range(clients)]
+            for client in found:
+                client.send("a job, please")
+            app.until(lambda: app.state()[0] == clients)
+            return found
+
+        for client in wait(5):
+            client.close()
+        app.until(lambda: app.state() == [0, 0, 0])
+        (first,) = wait(1)
+        app.ask("POST /put")
+        assert first.recv(timeout=10) == "1"
+        waiting = wait(2)
+        app.process.send_signal(signal.SIGTERM)
+        for client in waiting:
+            with pytest.raises(websockets.ConnectionClosed, match="service restart"):
+                client.recv(timeout=10)
+        app.process.wait(timeout=10)

@@ -1,0 +1,452 @@
+"""The middleware: what it opens, closes and answers, and what its blocks keep of a body."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI, Request
+from starlette.applications import Starlette
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.responses import Response
+
+from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory.web import DisconnectedError, LongPolling, PurgatoryMiddleware, while_connected
+from aiopurgatory.web.asgi import Message, Receive, Scope, Send
+
+from .polls import KNOWN, Counters, settle, until
+from .test_connected import DISCONNECT, Client, forever, part
+
+EMPTY: Message = {"type": "http.request", "body": b"", "more_body": False}
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Exchange:
+    """A request to a plain ASGI *handler* behind the middleware, and its answer."""
+
+    def __init__(self, purgatory: Purgatory, handler: Handler, *messages: Message) -> None:
+        self.client = Client(*(messages or (EMPTY,)))
+        self.sent: list[Message] = []
+        self.scope: Scope = {"type": "http", "method": "POST", "path": "/"}
+        self._app = PurgatoryMiddleware(handler, purgatory)
+
+    async def run(self) -> None:
+        async with asyncio.timeout(5):
+            await self._app(self.scope, self.client.receive, self.send)
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    @property
+    def status(self) -> int:
+        status: int = self.sent[0]["status"]
+        return status
+
+
+@pytest.fixture
+async def purgatory() -> AsyncIterator[Purgatory]:
+    purgatory = Purgatory("waits", max_pending=1)
+    yield purgatory
+    await purgatory.aclose()
+
+
+def raising(exc: Exception) -> Handler:
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        raise exc
+
+    return handler
+
+
+async def idle(scope: Scope, receive: Receive, send: Send) -> None:
+    pass
+
+
+async def waiting(scope: Scope, receive: Receive, send: Send) -> None:
+    async with while_connected():
+        await forever()
+
+
+async def read(receive: Receive) -> bytes:
+    body, has_more = b"", True
+    while has_more:
+        message = await receive()
+        assert message["type"] == "http.request"
+        body += message["body"]
+        has_more = message["more_body"]
+    return body
+
+
+# open and close
+
+
+async def test_app_started_twice_opens_and_closes_its_purgatory(purgatory: Purgatory) -> None:
+    app = Starlette()
+    app.add_middleware(PurgatoryMiddleware, purgatory=purgatory)
+    for _ in range(2):
+        async with served(app):
+            assert purgatory.is_open
+        assert not purgatory.is_open
+
+
+async def test_first_request_opens_it_if_no_server_runs_a_lifespan(purgatory: Purgatory) -> None:
+    await Exchange(purgatory, idle).run()
+    assert purgatory.is_open
+
+
+async def test_first_websocket_opens_it_too(purgatory: Purgatory) -> None:
+    exchange = Exchange(purgatory, idle)
+    exchange.scope["type"] = "websocket"
+    await exchange.run()
+    assert purgatory.is_open
+
+
+@pytest.mark.parametrize("is_closed_first", [True, False])
+async def test_request_does_not_open_what_was_closed(purgatory: Purgatory, is_closed_first: bool) -> None:
+    async def wait(scope: Scope, receive: Receive, send: Send) -> None:
+        await purgatory.wait_for(lambda: False, ["key"], timeout=9.0)
+
+    exchange = Exchange(purgatory, wait)
+    if is_closed_first:
+        await purgatory.start()
+    else:
+        task = asyncio.create_task(exchange.run())
+        await settle()
+    purgatory.close()
+    if is_closed_first:
+        await exchange.run()
+    else:
+        await task
+    assert exchange.status == 503
+    assert not purgatory.is_open
+
+
+async def test_app_that_knows_no_lifespan_is_opened_by_a_request(purgatory: Purgatory) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http"
+
+    exchange = Exchange(purgatory, app)
+    with pytest.raises(AssertionError):
+        await PurgatoryMiddleware(app, purgatory)({"type": "lifespan"}, exchange.client.receive, exchange.send)
+    await exchange.run()
+    assert purgatory.is_open
+
+
+async def test_anything_but_a_purgatory_is_refused(purgatory: Purgatory) -> None:
+    things: list[Any] = [None, LongPolling(purgatory, Counters())]
+    for thing in things:
+        with pytest.raises(TypeError, match="purgatory must be a Purgatory, got"):
+            PurgatoryMiddleware(idle, thing)
+
+
+# refusals
+
+
+@pytest.mark.parametrize(
+    ("exc", "reason"),
+    [
+        (PurgatoryClosedError("closed"), b"closed"),
+        (PurgatoryFullError("full"), b"full"),
+        (ExceptionGroup("", [PurgatoryFullError(), ExceptionGroup("", [PurgatoryClosedError()])]), b"full"),
+    ],
+)
+async def test_refusal_that_leaves_a_handler_is_answered_503(
+    purgatory: Purgatory, exc: Exception, reason: bytes
+) -> None:
+    exchange = Exchange(purgatory, raising(exc))
+    await exchange.run()
+    headers = dict(exchange.sent[0]["headers"])
+    assert (exchange.status, headers[b"refused"], headers[b"cache-control"]) == (503, reason, b"no-store")
+    assert 1 <= int(headers[b"retry-after"]) <= 3
+    assert int(headers[b"content-length"]) == len(exchange.sent[1]["body"])
+
+
+@pytest.mark.parametrize(
+    "exc", [LookupError("ours"), ExceptionGroup("", [PurgatoryFullError(), LookupError()]), TimeoutError()]
+)
+async def test_other_exceptions_pass_unchanged(purgatory: Purgatory, exc: Exception) -> None:
+    exchange = Exchange(purgatory, raising(exc))
+    with pytest.raises(type(exc)) as raised:
+        await exchange.run()
+    assert raised.value is exc
+    assert exchange.sent == []
+
+
+@pytest.mark.parametrize("exc", [PurgatoryFullError(), DisconnectedError()])
+async def test_answer_that_has_begun_is_not_changed(purgatory: Purgatory, exc: Exception) -> None:
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise exc
+
+    exchange = Exchange(purgatory, handler)
+    with pytest.raises(type(exc)):
+        await exchange.run()
+    assert len(exchange.sent) == 1
+
+
+async def test_client_that_leaves_ends_its_block_and_nothing_is_logged(
+    purgatory: Purgatory, caplog: pytest.LogCaptureFixture
+) -> None:
+    exchange = Exchange(purgatory, waiting)
+    task = asyncio.create_task(exchange.run())
+    await settle()
+    exchange.client.leave()
+    await task
+    assert exchange.status == 499
+    assert caplog.text == ""
+
+
+async def test_handler_without_a_block_is_not_cancelled(purgatory: Purgatory) -> None:
+    ended = []
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        async with while_connected():
+            await asyncio.sleep(0)
+        await settle()
+        ended.append("whole")
+
+    exchange = Exchange(purgatory, handler)
+    task = asyncio.create_task(exchange.run())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    exchange.client.leave()
+    await task
+    assert ended == ["whole"]
+
+
+async def test_scope_and_websocket_pass_unchanged(purgatory: Purgatory) -> None:
+    seen: list[Any] = []
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.extend([scope, receive, send])
+        with pytest.raises(RuntimeError, match="while_connected\\(\\) found no client: add a PurgatoryMiddleware"):
+            while_connected()
+
+    exchange = Exchange(purgatory, handler)
+    exchange.scope["type"] = "websocket"
+    before = dict(exchange.scope)
+    await exchange.run()
+    assert seen == [exchange.scope, exchange.client.receive, exchange.send]
+    assert exchange.scope == before
+
+
+# bodies
+
+
+@pytest.mark.parametrize("parts", [1, 3, 1_000])
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("is_given", [False, True])
+async def test_body_is_read_whole_before_in_and_after_a_block(
+    purgatory: Purgatory, parts: int, before: int, is_given: bool
+) -> None:
+    """Also if the app passes the middleware's own receive()."""
+    bodies: list[bytes] = []
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        bodies.extend([(await receive())["body"] for _ in range(before)])
+        async with while_connected(*[receive] * is_given):
+            await settle()
+            if parts > before + 1:
+                bodies.append((await receive())["body"])
+        await settle()
+        if parts > before:
+            bodies.append(await read(receive))
+
+    sent = [part(b"%4d" % number * 100) for number in range(parts)]
+    sent[-1]["more_body"] = False
+    await Exchange(purgatory, handler, *sent).run()
+    assert b"".join(bodies) == b"".join(message["body"] for message in sent)
+
+
+async def test_block_reads_a_bounded_part_of_the_body_ahead(purgatory: Purgatory) -> None:
+    left: list[int] = []
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        async with while_connected():
+            await settle()
+            left.append(exchange.client.messages.qsize())
+            await read(receive)
+
+    exchange = Exchange(purgatory, handler, *[part(b"x" * 1_000)] * 200, part(b"", more=False))
+    await exchange.run()
+    assert 201 - left[0] == 44  # 44 x 1,512 bytes are the first to exceed 64 KiB
+
+
+async def test_long_body_that_nobody_reads_ends_the_block(
+    purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiopurgatory.web.middleware.UNREAD", 0.01)
+    for _ in range(2):
+        exchange = Exchange(purgatory, waiting, part(b"x" * 70_000))
+        await exchange.run()
+        assert exchange.status == 413
+
+
+async def test_reader_in_a_block_waits_for_the_rest_or_the_disconnect(purgatory: Purgatory) -> None:
+    seen = []
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        async with while_connected():
+            seen.append(await receive())
+        seen.append(await receive())
+        seen.append(await receive())
+
+    exchange = Exchange(purgatory, handler, part(b"x"))
+    task = asyncio.create_task(exchange.run())
+    await settle()
+    exchange.client.leave()
+    await task
+    assert seen == [part(b"x"), DISCONNECT, DISCONNECT]
+
+
+async def test_server_that_repeats_its_message_does_not_end_the_block(purgatory: Purgatory) -> None:
+    """As the stand-ins of tests do."""
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        async with while_connected():
+            await settle()
+            assert await read(receive) == b"body"
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    exchange = Exchange(purgatory, handler)
+    exchange.client.receive = repeat  # type: ignore[method-assign]
+    await exchange.run()
+    assert exchange.status == 200
+
+
+async def repeat() -> Message:
+    return part(b"body", more=False)
+
+
+# blocks
+
+
+async def test_blocks_of_a_request_share_one_task(purgatory: Purgatory) -> None:
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        before = len(asyncio.all_tasks())
+        for _ in range(3):
+            async with while_connected(), while_connected():
+                await settle()
+                assert len(asyncio.all_tasks()) == before + 1
+
+    await Exchange(purgatory, handler).run()
+
+
+async def test_client_that_left_between_two_blocks_ends_the_second(purgatory: Purgatory) -> None:
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        async with while_connected():
+            pass
+        exchange.client.leave()
+        await settle()
+        async with while_connected():
+            pass  # nothing is awaited
+        with pytest.raises(DisconnectedError):
+            async with while_connected():
+                await forever()
+
+    exchange = Exchange(purgatory, handler)
+    await exchange.run()
+
+
+async def test_request_leaves_nothing_to_the_garbage_collector(purgatory: Purgatory) -> None:
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        async with while_connected():
+            await settle()
+
+    exchange = Exchange(purgatory, handler)
+    gone = weakref.ref(exchange.client)
+    gc.disable()
+    try:
+        await exchange.run()
+        del exchange
+        await settle()
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+# polls
+
+
+@pytest.mark.parametrize("what", ["poll", "stream"])
+async def test_polls_and_streams_need_no_receive_and_lose_no_body(purgatory: Purgatory, what: str) -> None:
+    polling: LongPolling[str] = LongPolling(purgatory, Counters(), stop_signals=False)
+    seen: list[object] = []
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        if what == "poll":
+            seen.append((await polling.answer("n", KNOWN)).status)
+        else:
+            async for chunk in await polling.events("n", {}):
+                seen.append(chunk)
+        seen.append(await read(receive))
+
+    exchange = Exchange(purgatory, handler, part(b"body", more=False))
+    task = asyncio.create_task(exchange.run())
+    await until(lambda: exchange.client.messages.empty() and purgatory.num_delayed)
+    exchange.client.leave()
+    await task
+    assert seen[-1] == b"body"
+    assert len(seen) == 2
+    assert purgatory.num_delayed == 0
+
+
+# an app on a real server
+
+
+@asynccontextmanager
+async def served(app: Any) -> AsyncIterator[httpx.AsyncClient]:
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    serving = asyncio.create_task(server.serve())
+    await until(lambda: server.started)
+    url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    async with httpx.AsyncClient(base_url=url, timeout=10) as client:
+        yield client
+    server.should_exit = True
+    await serving
+
+
+@pytest.mark.parametrize("others", ["none", "inside", "outside"])
+async def test_fastapi_reads_bodies_in_blocks_behind_any_middleware(purgatory: Purgatory, others: str) -> None:
+    app = FastAPI()
+
+    async def pass_on(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        return await call_next(request)
+
+    if others == "inside":
+        app.add_middleware(BaseHTTPMiddleware, dispatch=pass_on)
+    app.add_middleware(PurgatoryMiddleware, purgatory=purgatory)
+    if others == "outside":
+        app.add_middleware(BaseHTTPMiddleware, dispatch=pass_on)
+
+    @app.post("/bytes")
+    async def count(request: Request) -> int:
+        async with while_connected():
+            await asyncio.sleep(0.01)
+            return len(await request.body())
+
+    @app.post("/model")
+    async def model(item: dict[str, int]) -> dict[str, int]:
+        async with while_connected():
+            return await purgatory.wait_for(lambda: item, ["key"], timeout=1.0)
+
+    @app.get("/wait")
+    async def wait() -> None:
+        async with while_connected():
+            await purgatory.wait_for(lambda: False, ["key"], timeout=9.0)
+
+    async with served(app) as client:
+        for size in (0, 10, 70_000, 3_000_000):
+            assert (await client.post("/bytes", content=b"x" * size)).json() == size
+        assert (await client.post("/model", json={"a": 1})).json() == {"a": 1}
+        parked = asyncio.create_task(client.get("/wait"))
+        await until(lambda: purgatory.num_delayed == 1)
+        assert (await client.get("/wait")).headers["refused"] == "full"
+        parked.cancel()
+        await until(lambda: purgatory.num_delayed == 0)
