@@ -105,7 +105,7 @@ test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: 3 m
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and not slow" tests/pipeline $(ARGS)
 
 # The client of Sail is older than the pipeline's PySpark.
-ON_SAIL := $(addprefix tests/pipeline/test_,generate.py simulate.py promises.py rules.py sums.py report_tables.py)
+ON_SAIL := $(addprefix tests/pipeline/test_,generate.py simulate.py cli.py promises.py rules.py sums.py report_tables.py)
 test-sail: $(VENV)-sail/.ready  ## test the pipeline's functions of DataFrames on Sail, an engine without Java: a minute
 	AIOPURGATORY_MASTER=sail $(VENV)-sail/bin/pytest -m "spark and not slow" $(ON_SAIL) $(ARGS)
 

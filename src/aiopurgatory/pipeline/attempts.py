@@ -18,7 +18,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -27,7 +27,7 @@ from typing import Final
 from uuid import uuid4
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -37,12 +37,13 @@ from .sums import total
 from .tables import DATES, REPORT, SUMS, columns
 
 #: Sums that a cumulative batch repeats.
-CUMULATIVE: Final = ("files", "seen", "keys", "names", "hours", "daily", "losses", "touched")
+CUMULATIVE: Final = ("files", "seen", "keys", "names", "hours", "daily", "losses", "touched", "sealed", "forgotten")
 #: Of these, the tables whose rows are no counts to add up.
-_LISTS: Final = ("files", "losses", "touched")
+_LISTS: Final = ("files", "losses", "touched", "sealed", "forgotten")
 _EVERY: Final = 64
 #: Documents are files for people, on this machine. Tables are written by Spark.
 MODEL, ADVICE, PAGE = "model.json", "advice.md", "report.html"
+NO_SUMS: Final = "there are no sums in {}: run ingest with this folder first"
 _ACCOUNT: Final = re.compile(r"/batch=(\d+)/attempt=([^/]+)/parent=([^/]+)/[^/]+$")
 
 
@@ -91,21 +92,17 @@ def sums(spark: SparkSession, out: str, name: str, attempts: Sequence[Attempt] |
     return rows.where(counts).select(*columns(SUMS[name]))
 
 
-def days_gone(spark: SparkSession, out: str, attempt: str) -> list[Row]:
-    """Return the journals and days without files, as the *attempt* of this name found them: rows of the table gone."""
-    return read_folder(spark, f"{out}/sums/gone", SUMS["gone"]).where(F.col("attempt") == attempt).collect()
+def first_day(spark: SparkSession, out: str, line: Sequence[Attempt]) -> date:
+    """Return the first day that is not forgotten."""
+    found = sums(spark, out, "forgotten", line).agg(F.max("before").alias("before")).first()
+    return (found and found.before) or date.min
 
 
-def dates_gone(spark: SparkSession, out: str, attempt: str) -> set[date]:
-    """Return the dates that no file is left of, as the *attempt* found them."""
-    return {row.date for row in days_gone(spark, out, attempt) if row.date}
-
-
-def without(rows: DataFrame, name: str, dates: Collection[date]) -> DataFrame:
-    """Return rows of the table *name* of SUMS that are not of *dates*. Those of keys have no date."""
-    if not dates or name not in DATES:
+def since(first: date, rows: DataFrame, name: str) -> DataFrame:
+    """Return rows of the table *name* of SUMS that are of the day *first* or later. Those of keys have no date."""
+    if first == date.min or name not in DATES:
         return rows
-    return rows.where(~F.coalesce(F.expr(DATES[name]).isin(*dates), F.lit(False)))
+    return rows.where(F.coalesce(F.expr(DATES[name]) >= first, F.lit(True)))
 
 
 def is_cumulative(attempt: Attempt) -> bool:

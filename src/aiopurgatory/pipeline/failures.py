@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 from aiopurgatory.errors import PurgatoryError
 
 from . import java
 
 _FAILURES: tuple[type[Exception], ...] = (PySparkException, ConnectionError)
+#: A job failed, and Spark goes on.
+OF_JOBS: tuple[type[Exception], ...] = (PySparkException,)
 with suppress(ImportError):  # a client of Spark Connect has no Java
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JJavaError
 
     _FAILURES += (Py4JError,)
+    OF_JOBS += (Py4JJavaError,)
+#: Loggers of PySpark that write each error to stderr as JSON.
+_LOUD: Final = "DataFrameQueryContextLogger", "SQLQueryContextLogger"
 _LONGEST: Final = 300
 #: What an error says, and what is wrong and how to put it right. The first that fits counts.
 _KNOWN: Final = {
@@ -58,10 +64,22 @@ def plain_errors() -> Iterator[None]:
 
     Raises: JobFailedError: Spark or Java failed.
     """
+    loggers = [PySparkLogger.getLogger(name) for name in _LOUD]
+    before = [each.disabled for each in loggers]
     try:
+        for each in loggers:
+            each.disabled = True
         yield
     except _FAILURES as error:
         raise JobFailedError(describe(error)) from error
+    finally:
+        for each, was_disabled in zip(loggers, before, strict=True):
+            each.disabled = was_disabled
+
+
+def is_known(error: Exception) -> bool:
+    """Return whether *error* is of the machines, not of the data."""
+    return any(re.search(pattern, str(error)) for pattern in _KNOWN)
 
 
 def describe(error: BaseException) -> str:

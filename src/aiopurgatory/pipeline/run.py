@@ -30,6 +30,7 @@ from . import advise, generate, simulate
 from .attempts import ADVICE, MODEL, PAGE, alone, documents, newest, write
 from .fit import fit
 from .ingest import ingest, summary
+from .journal_files import NO_JOURNAL
 from .model import enough, to_json
 from .page.page import write_page
 from .page.promises import Limits
@@ -42,6 +43,7 @@ _MADE: Final = "made.json"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("journal", help="folder of the journal")
+    parser.set_defaults(needs={"journal": ("", NO_JOURNAL)})
     parser.add_argument("out", help="folder for all results")
     parser.add_argument("--rows", type=generate.rows, help="requests in the trace (default: 20,000 to 100,000)")
     simulate.grid_arguments(parser)

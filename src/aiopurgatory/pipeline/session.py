@@ -75,10 +75,30 @@ def _setting(text: str) -> tuple[str, str]:
 
 def session_of(args: argparse.Namespace) -> AbstractContextManager[SparkSession]:
     """Return session() with the options of the command line."""
+    if args.master.startswith("local") and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _look(args)
     size = 0
     with suppress(AttributeError, OSError):  # the size only chooses the compiler: without a journal here, it is small
         size = sum(path.stat().st_size for path in Path(args.journal).rglob("*.parquet"))
     return session(args.master, memory=args.memory, settings=dict(args.conf), large=size > _LARGE)
+
+
+def _look(args: argparse.Namespace) -> None:
+    """Raises: PurgatoryError: a folder here is missing, or cannot be written to. Spark takes seconds to find out."""
+    needed = {name: (_here(getattr(args, name)), *rest) for name, rest in args.needs.items()}
+    for name, (folder, inside, problem) in needed.items():
+        if folder and not (folder / inside).exists():
+            raise PurgatoryError(problem.format(getattr(args, name)))
+    if out := _here(args.out):
+        place = next(each for each in (out, *out.absolute().parents) if each.exists())
+        if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+            raise PurgatoryError(f"out must be a folder to write to, got {args.out}: {place} is not, choose another")
+
+
+def _here(folder: str) -> Path | None:
+    """Return the path of a folder on this machine."""
+    local = folder.removeprefix("file://").removeprefix("file:")
+    return None if "://" in local else Path(local)
 
 
 @contextmanager
