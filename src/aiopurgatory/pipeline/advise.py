@@ -207,9 +207,8 @@ def _of_one(workloads: Sequence[Workload]) -> str:
     """Return what a trace is of, if that is not all that was recorded."""
     fleet = max((each.instances for each in workloads), default=1.0)
     names = {each.purgatory for each in workloads}
-    what = [f"the load of one of {count(round(fleet, 1))} instances, "] if fleet > 1 else []
-    what += [f"the {len(names)} purgatories as one, "] if len(names) > 1 else []
-    return "".join(what)
+    one = f"the load of one of {count(round(fleet, 1))} instances, " if fleet > 1 else ""
+    return one + (f"the {len(names)} purgatories as one, " if len(names) > 1 else "")
 
 
 def _about(best: Option, workloads: Sequence[Workload]) -> Iterator[str]:

@@ -74,11 +74,6 @@ def committed(spark: SparkSession, out: str) -> list[Attempt]:
     return line[::-1]
 
 
-def newest(spark: SparkSession, out: str) -> str:
-    """Return the name of the newest attempt that counts; "" if there is none."""
-    return "".join(each.name for each in committed(spark, out)[-1:])
-
-
 def sums(spark: SparkSession, out: str, name: str, attempts: Sequence[Attempt] | None = None) -> DataFrame:
     """Return the rows of the table *name* of SUMS. Those of several batches are not added up: see sums.total().
 
@@ -139,8 +134,13 @@ def read_folder(spark: SparkSession, folder: str, schema: str | StructType) -> D
 
 def documents(out: str) -> Path:
     """Return the folder for documents: *out* if it is on this machine, else the working folder."""
-    local = out.removeprefix("file://").removeprefix("file:")
-    return Path("." if "://" in local else local)
+    return here(out) or Path()
+
+
+def here(folder: str) -> Path | None:
+    """Return the path of a folder on this machine."""
+    local = folder.removeprefix("file://").removeprefix("file:")
+    return None if "://" in local else Path(local)
 
 
 @contextmanager

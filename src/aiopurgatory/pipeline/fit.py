@@ -126,9 +126,8 @@ def instances(snapshots: DataFrame) -> DataFrame:
     """Snapshots -> by purgatory, how many instances there were at once, on average."""
     date, at = F.to_date("at").alias("date"), F.unix_micros("at")
     lives = snapshots.groupBy("purgatory", date, "instance").agg(F.min(at).alias("begun"), F.max(at).alias("ended"))
-    days = lives.groupBy("purgatory", "date").agg(
-        F.sum(F.col("ended") - F.col("begun")).alias("lived"), (F.max("ended") - F.min("begun")).alias("span")
-    )
+    by_day = lives.groupBy("purgatory", "date")
+    days = by_day.agg(F.expr("sum(ended - begun) AS lived"), F.expr("max(ended) - min(begun) AS span"))
     mean = F.sum("lived") / F.nullif(F.sum("span"), F.lit(0))
     return days.groupBy("purgatory").agg(F.greatest(F.coalesce(mean, F.lit(1.0)), F.lit(1.0)).alias("instances"))
 

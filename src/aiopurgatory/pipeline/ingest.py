@@ -144,13 +144,10 @@ def _all_read(
 
 def _quiet(known: DataFrame, days: set[str]) -> list[str]:
     """Return those of *days* that are over and had no new file for QUIET. Args: known: their files."""
-    now = datetime.now(UTC)
-    until = f"{now - QUIET:%Y-%m-%d}"
-    over = [day for day in days if _A_DAY.fullmatch(day) and day < until]
-    if not over:
-        return []
+    before = datetime.now(UTC) - QUIET
+    over = [day for day in days if _A_DAY.fullmatch(day) and day < f"{before:%Y-%m-%d}"]
     newest = known.where(F.col("day").isin(over)).groupBy("day").agg(F.max("read_us").alias("read_us"))
-    return [row.day for row in newest.where(F.col("read_us") < (now - QUIET).timestamp() * 1e6).collect()]
+    return [row.day for row in newest.where(F.col("read_us") < before.timestamp() * 1e6).collect()] if over else []
 
 
 def forget(spark: SparkSession, out: str, before: date) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from aiopurgatory.errors import PurgatoryError
 
 from .attempts import literal
-from .failures import OF_JOBS, is_known
+from .failures import OF_JOBS, problem_of_file
 from .tables import JOURNAL, columns
 
 #: The problem of a file that gets no account: if it is there again, it is new.
@@ -27,17 +27,6 @@ NO_JOURNAL: Final = "there is no journal in {}: give the folder that Journal() w
 IDENTITY: Final = ("path", "length", "modified_us")
 _DAY: Final = re.compile("/(?:operations|statistics)/date=([^/]+)/")
 _PLACE: Final = re.compile(r"/(operations|statistics)/date=([^/]+)/hour=[^/]+/[^/]+$")
-#: What Spark says of a file that it cannot read, and why that is. The first that fits counts.
-_PROBLEMS: Final = {
-    r"Parquet column \[(\w+)\]. Expected Spark type (\w+), actual Parquet type (\w+)": (
-        "column {} must be of type {}, got {}"
-    ),
-    r"UnsupportedOperationException: \S+PlainLongDictionary": "has a column of unsigned numbers of 64 bits",
-    r"Invalid Spark read type|ClassCastException: class org.apache.spark.sql.types": "has a nested column",
-    r'Found duplicate field\(s\) "(\w+)"': "has the column {} twice",
-    r"ParquetCryptoRuntimeException": "is encrypted",
-    r"Class org\.apache\.hadoop\.io\.compress\.(\w+)Codec was not found": "is compressed by {}, which Spark lacks",
-}
 #: For scans that tell which files are torn. Sums are read strictly.
 _LENIENT: Final = {"ignoreMissingFiles": "true", "ignoreCorruptFiles": "true"}
 
@@ -130,8 +119,7 @@ def _others(names: Collection[str]) -> str:
         for n, letter in enumerate(name):
             following[name[:n]].add(letter)
     others = [f"{literal(name)}[^{''.join(sorted(letters))}]*" for name, letters in following.items()]
-    shorter_and_longer = [*filter(None, following), *(f"{literal(name)}?*" for name in names)]
-    return f"{{{','.join([*others, *shorter_and_longer])}}}"
+    return f"{{{','.join([*others, *filter(None, following), *(f'{literal(name)}?*' for name in names)])}}}"
 
 
 def placed(files: list[File]) -> list[File]:
@@ -212,15 +200,8 @@ def problem_of(spark: SparkSession, file: File) -> str | None:
     try:
         rows_by_file(read(spark, [file]), *columns(JOURNAL[file.table]))
     except OF_JOBS as error:
-        text = str(error)
-        if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text:
-            return CHANGED
-        if is_known(error):
-            raise
-        for pattern, problem in _PROBLEMS.items():
-            if found := re.search(pattern, text):
-                return problem.format(*found.groups())
-        return "is torn, or no Parquet file"
+        is_gone = "PATH_NOT_FOUND" in str(error) or "FILE_NOT_EXIST" in str(error)
+        return CHANGED if is_gone else problem_of_file(error)
     return None
 
 

@@ -175,24 +175,17 @@ def work(snapshots: DataFrame) -> DataFrame:
 
 def timeouts(daily: DataFrame, hours: DataFrame) -> DataFrame:
     """For the usual timeout of each kind, and shorter ones: the share that would expire, and the mean wait."""
-    bins = (
-        hours.where("timeout IS NOT NULL")
-        .groupBy("series", "timeout")
-        .agg(F.sum("operations").alias("number"), (F.sum("total") / F.sum("operations")).alias("mean_us"))
-    )
-    usual = bins.groupBy("series").agg(F.max_by("mean_us", "number").alias("usual_us"))
+    bins = hours.where("timeout IS NOT NULL").groupBy("series", "timeout")
+    means = bins.agg(F.sum("operations").alias("number"), F.expr("sum(total) / sum(operations) AS mean_us"))
+    usual = means.groupBy("series").agg(F.max_by("mean_us", "number").alias("usual_us"))
     tried = usual.select("series", "usual_us", F.explode(F.array(*map(F.lit, _DIVISORS))).alias("divisor"))
     waits = daily.select("series", "outcome", "operations", middle(F.col("waited")).alias("waited_us"))
     both = waits.join(F.broadcast(tried), "series").withColumn("timeout_us", F.col("usual_us") / F.col("divisor"))
-    is_in_use = F.col("divisor") == 1
-    expires = F.when(is_in_use, F.col("outcome") == OUTCOMES.index("expired")).otherwise(
-        F.expr("waited_us > timeout_us")
-    )
-    number = F.col("operations")
-    found = both.groupBy("series", "timeout_us", is_in_use.alias("is_in_use")).agg(
-        F.sum(number).alias("operations"),
-        (F.sum(F.when(expires, number).otherwise(0.0)) / F.sum(number)).alias("expired_share"),
-        (F.sum(number * F.least("waited_us", "timeout_us")) / F.sum(number)).alias("waited_mean_us"),
+    expires = f"IF(divisor = 1, outcome = {OUTCOMES.index('expired')}, waited_us > timeout_us)"
+    found = both.groupBy("series", "timeout_us", F.expr("divisor = 1 AS is_in_use")).agg(
+        F.sum("operations").alias("operations"),
+        F.expr(f"sum(IF({expires}, operations, 0D)) / sum(operations) AS expired_share"),
+        F.expr("sum(operations * least(waited_us, timeout_us)) / sum(operations) AS waited_mean_us"),
     )
     return named(found, hours).orderBy(*KEYS, F.desc("timeout_us"))
 

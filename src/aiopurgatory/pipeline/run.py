@@ -27,7 +27,7 @@ import aiopurgatory
 from aiopurgatory.replay.target import Setting
 
 from . import advise, generate, simulate
-from .attempts import ADVICE, MODEL, PAGE, alone, documents, newest, write
+from .attempts import ADVICE, MODEL, PAGE, alone, committed, documents, write
 from .fit import fit
 from .ingest import ingest, summary
 from .journal_files import NO_JOURNAL
@@ -81,7 +81,7 @@ def run_all(
     """
     settings = settings or simulate.grid()
     print(*summary(_timed("ingest", lambda: ingest(spark, journal, out))), sep="\n", flush=True)
-    options = repr((aiopurgatory.__version__, newest(spark, out), rows, settings, max_lateness_ms))
+    options = repr((aiopurgatory.__version__, committed(spark, out)[-1:], rows, settings, max_lateness_ms))
     page, made = folder / PAGE, dict[str, str]()
     with suppress(OSError, ValueError):  # none, or a broken one
         made = json.loads((folder / _MADE).read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from .promises import Limits
@@ -45,16 +45,10 @@ def growing(work: DataFrame, minutes: DataFrame, timeouts: DataFrame) -> DataFra
     # A purgatory that has closed says 0.
     parts = work.where("pending > 0").withColumn("third", third).join(ends, ["purgatory", "minute"], "left")
 
-    def of(part: int, value: str) -> Column:
-        return F.when(F.col("third") == part, F.col(value))
-
+    values = {"high": ("max(pending)", 1), "mid": ("min(pending)", 2), "low": ("min(pending)", 3)}
+    values |= {"ends_first": ("avg(ends)", 1), "ends_last": ("avg(ends)", 3)}
     known = parts.groupBy("purgatory").agg(
-        *(
-            F.max(of(1, "pending")).alias("high"),
-            F.min(of(2, "pending")).alias("mid"),
-            F.min(of(3, "pending")).alias("low"),
-        ),
-        *(F.avg(of(part, "ends")).alias(name) for part, name in ((1, "ends_first"), (3, "ends_last"))),
+        *(F.expr(f"{value} FILTER (WHERE third = {part})").alias(name) for name, (value, part) in values.items()),
         *(F.min_by("pending", "minute").alias("before"), F.max_by("pending", "minute").alias("now")),
         *(F.min("minute").alias("since"), F.max("minute").alias("at")),
         (F.max(F.unix_seconds("minute")) - F.min(F.unix_seconds("minute")) + 60).alias("seconds"),
@@ -94,17 +88,18 @@ def judged(timeouts: DataFrame, limits: Limits) -> list[DataFrame]:
     come up to its end.
     """
     kind = Window.partitionBy("purgatory", "kind")
-    used = {name: F.max(F.when(F.col("is_in_use"), F.col(name))).over(kind) for name in ("timeout_us", "expired_share")}
+    used = {name: F.max(F.expr(f"IF(is_in_use, {name}, NULL)")).over(kind) for name in ("timeout_us", "expired_share")}
     rows = timeouts.withColumns({"used_us": used["timeout_us"], "used_share": used["expired_share"]})
-    half = F.max(F.when(F.col("timeout_us") > F.col("used_us") / 2.1, F.col("expired_share"))).over(kind)
-    mean = F.max("waited_mean_us").over(kind)
-    rows = rows.withColumns({"half_share": half, "used_mean_us": mean}).where(f"operations >= {_FEWEST}")
-    as_good = rows.where("expired_share <= 1.2 * used_share + 0.001").withColumn(
-        "least", F.min("timeout_us").over(kind)
-    )
-    long = as_good.where("timeout_us = least AND timeout_us <= used_us / 5 AND used_share > 0.01")
-    late = f"is_in_use AND used_share > {limits.max_expired_share} AND half_share - used_share > 0.2 * (1 - used_share)"
-    columns = ("purgatory", "kind", "used_us", "used_share", "half_share", "used_mean_us")
-    better = ("timeout_us", "expired_share", "waited_mean_us")
-    of = {"timeout too long": long, "timeout too short": rows.where(late)}
-    return [each.select(F.lit(what).alias("what"), *columns, *better) for what, each in of.items()]
+    known = {"half_share": "timeout_us BETWEEN used_us / 2.1 AND used_us / 1.9, expired_share"}
+    known |= {
+        "least": "expired_share <= 1.2 * used_share + 0.001, timeout_us",
+        "used_mean_us": "is_in_use, waited_mean_us",
+    }
+    own = {name: F.min(F.expr(f"IF({value}, NULL)")).over(kind) for name, value in known.items()}
+    rows = rows.withColumns(own).where(f"operations >= {_FEWEST}")
+    of = {
+        "timeout too long": "timeout_us = least AND timeout_us <= used_us / 5 AND used_share > 0.01",
+        "timeout too short": f"is_in_use AND used_share > {limits.max_expired_share} "
+        "AND half_share - used_share > 0.2 * (1 - used_share)",
+    }
+    return [rows.where(rule).withColumn("what", F.lit(what)) for what, rule in of.items()]

@@ -6,6 +6,7 @@ tables of the report to what fits a page: a few hundred steps, the busiest purga
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 from jinja2 import Environment, StrictUndefined, Template
-from markupsafe import Markup, escape
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -132,15 +132,15 @@ def _template() -> Template:
     return made.from_string(files("aiopurgatory.pipeline.page").joinpath("page.html").read_text(encoding="utf-8"))
 
 
-def _labelled(rows: str, names: Sequence[str]) -> Markup:
+def _labelled(rows: str, names: Sequence[str]) -> str:
     """Give each cell of the *rows* of a table the name of its column: phones show it beside the value."""
 
     def cells(row: str) -> str:
         parts = row.split("<td")
-        labels = (f'<td data-label="{escape(name)}"' for name in names)
+        labels = (f'<td data-label="{html.escape(name)}"' for name in names)
         return parts[0] + "".join(label + part for label, part in zip(labels, parts[1:], strict=False))
 
-    return Markup("<tr".join(cells(row) for row in str(rows).split("<tr")))
+    return "<tr".join(cells(row) for row in str(rows).split("<tr"))
 
 
 def _printable(value: object) -> object:
