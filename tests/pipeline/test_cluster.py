@@ -196,8 +196,8 @@ def recorded(journal: Path) -> None:
     noise = random.Random(2)
     for number in range(12):
         rows = [operation(3000 * number + n, key_hash=noise.getrandbits(12)) for n in range(3000)]
-        path = write(journal, rows, f"f-{number:02}")
-    shutil.copy(path, path.with_name("f-99.parquet"))
+        for copy in range(1 + (number == 11)):
+            write(journal, rows, f"f-{number:02}-{copy}")
 
 
 def has_files(folder: Path) -> bool:

@@ -89,8 +89,8 @@ def sums(spark: SparkSession, out: str, name: str, attempts: Sequence[Attempt] |
 
 def first_day(spark: SparkSession, out: str, line: Sequence[Attempt]) -> date:
     """Return the first day that is not forgotten."""
-    found = sums(spark, out, "forgotten", line).agg(F.max("before").alias("before")).first()
-    return (found and found.before) or date.min
+    found = [row.before for row in sums(spark, out, "forgotten", line).collect()]
+    return max(found, default=date.min)
 
 
 def since(first: date, rows: DataFrame, name: str) -> DataFrame:
