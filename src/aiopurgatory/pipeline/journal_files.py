@@ -71,8 +71,9 @@ class Listing:
         seen = Observation()
         there = self.files.observe(seen, F.count(F.lit(1)).alias("files"))
         new = there.join(known, [*IDENTITY], "left_anti").select("path", "uri_hash", "length", "modified_us")
-        files = [File(*row) for row in new.collect()]
-        if seen.get["files"] < len(self.paths):
+        # Spark drops the observation of no rows.
+        files = [File(*row) for row in new.collect()] if self.paths else []
+        if self.paths and seen.get["files"] < len(self.paths):
             others = (self.files, known.where("length = 0"))
             empty = set(self.paths).difference(
                 *([row.path for row in each.select("path").collect()] for each in others)
