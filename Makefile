@@ -18,7 +18,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo pipeline test test-all test-interpreted test-compiled test-attacks test-chaos test-broker test-examples \
-	test-servers test-protocols test-spark test-sail test-pipeline test-stress test-core test-newer check types docs wheels programs bench clean
+	test-servers test-protocols test-spark test-sail test-pipeline test-cluster test-stress test-core test-newer check types docs wheels programs bench clean
 
 help:  ## show this list of targets
 	@awk -F':.*## ' '/^[a-z%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,12 +105,16 @@ test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: 3 m
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and not slow" tests/pipeline $(ARGS)
 
 # The client of Sail is older than the pipeline's PySpark.
-ON_SAIL := $(addprefix tests/pipeline/test_,generate.py simulate.py promises.py rules.py sums.py report_tables.py)
+ON_SAIL := $(addprefix tests/pipeline/test_,generate.py simulate.py cli.py promises.py rules.py sums.py report_tables.py)
 test-sail: $(VENV)-sail/.ready  ## test the pipeline's functions of DataFrames on Sail, an engine without Java: a minute
 	AIOPURGATORY_MASTER=sail $(VENV)-sail/bin/pytest -m "spark and not slow" $(ON_SAIL) $(ARGS)
 
-test-pipeline: $(READY)  ## run the slow pipeline tests: a cluster whose worker is killed, 50 kills, the whole command
-	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" --timeout 1800 tests/pipeline $(ARGS)
+ON_CLUSTER := tests/pipeline/test_cluster.py tests/pipeline/test_connect.py
+test-pipeline: $(READY)  ## run the slow pipeline tests: 50 kills, the whole command
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" --timeout 1800 tests/pipeline $(ON_CLUSTER:%=--ignore %) $(ARGS)
+
+test-cluster: $(READY)  ## test the pipeline on a master with two workers whose executors are killed, and on Spark Connect: minutes
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" $(ON_CLUSTER) $(ARGS)
 
 test-attacks: $(READY) programs  ## test long polls and event streams on every real server and proxy, under hostile clients and crowds: 5 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest $(ATTACKS) $(ARGS)

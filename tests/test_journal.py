@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import signal
@@ -321,6 +322,20 @@ async def test_snapshots_hold_the_statistics(tmp_path: Path) -> None:
     assert (found[-2]["pending"], found[-2]["watched_entries"], found[-2]["keys"]) == (1, 2, 2)
     assert (found[-1]["pending"], found[-1]["failed"]) == (0, 1)
     assert {(row["purgatory"], row["instance"]) for row in found} == {("fetch", journal.instance)}
+
+
+async def test_snapshots_tell_the_time_in_the_garbage_collector(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        async with Purgatory("before", observers=[journal]):
+            pass
+        for _ in range(20):
+            gc.collect()
+        async with Purgatory("after", observers=[journal]):
+            pass
+    found = sorted(rows(tmp_path, "statistics"), key=lambda row: row["at"])
+    spent = [row["collector_us"] for row in found]
+    assert spent == sorted(spent)
+    assert spent[-1] > spent[0] >= 0
 
 
 async def test_snapshots_begin_with_what_counters_grow_from(tmp_path: Path) -> None:

@@ -138,6 +138,6 @@ def test_command_advise_without_results_is_one_line(
     assert main(["pipeline", "advise", str(tmp_path / "none")]) == 1  # in the session of the tests
     said = capsys.readouterr().err
     assert said.startswith("aiopurgatory pipeline advise: ")
-    assert "none/simulations" in said
+    assert "there are no simulations in" in said
     assert said.count("\n") == 1
     assert spark.range(1).count() == 1  # it is not stopped

@@ -15,6 +15,7 @@ import pytest
 
 import aiopurgatory
 from aiopurgatory.cli import INTERRUPTED, STAGES, main
+from aiopurgatory.pipeline import session
 
 from .journals import operation, write
 
@@ -74,6 +75,65 @@ def test_conf_of_another_form_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit, match="2"):
         main(["pipeline", "ingest", "a", "b", "--conf", "spark.executor.memory"])
     assert "a setting must be NAME=VALUE, got 'spark.executor.memory'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "none", "out"], "there is no journal in none: give the folder that Journal() writes to"),
+        (["ingest", "none", "out"], "there is no journal in none: give the folder that Journal() writes to"),
+        (["report", "none"], "there are no sums in none: run ingest with this folder first"),
+        (["fit", "none"], "there are no sums in none: run ingest with this folder first"),
+        (["simulate", "none", "out"], "there is no trace in none: give the folder that generate has printed"),
+        (["advise", "none"], "there are no simulations in none: run simulate with it first"),
+        (["generate", "--workload", "few", "file/out"], "out must be a folder to write to, got file/out: "),
+    ],
+)
+def test_command_wrong_folder_says_so_before_spark_starts(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(session, "session", None)  # else Spark starts
+    assert main(["pipeline", *words]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"aiopurgatory pipeline {words[0]}: {message}")
+    assert said.count("\n") == 1
+
+
+def test_command_read_only_folder_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", tmp_path], capture_output=True).returncode:
+        pytest.skip("a read-only disk could not be mounted: that takes root, and a container that allows mount(2)")
+    try:
+        monkeypatch.setattr(session, "session", None)
+        assert main(["pipeline", "ingest", str(tmp_path), f"{tmp_path}/out/deep"]) == 1
+        assert f"got {tmp_path}/out/deep: {tmp_path} is not, choose another" in capsys.readouterr().err
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+COMMAND = re.compile(r"^\$ aiopurgatory pipeline (\w+) ([^#\n]*)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("engine", ["spark", "sail"])
+def test_docs_commands_work_in_their_order(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> None:
+    """Each command of the page that needs no other machine. Those for Sail run in its own environment."""
+    if (os.environ.get("AIOPURGATORY_MASTER") == "sail") != (engine == "sail"):
+        pytest.skip("runs on the other engine")
+    request.getfixturevalue("spark")
+    page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8")
+    commands = [found.groups() for found in COMMAND.finditer(page.replace("\\\n", " "))]
+    of_engine = [each for each in commands if ("--master sail" in each[1]) == (engine == "sail")]
+    here = [(name, words) for name, words in of_engine if "://" not in words]
+    assert len(here) >= (2 if engine == "sail" else 7)
+    write(tmp_path / "journal", [operation(n, waited_us=1_000 + n) for n in range(1_500)])
+    for name, relative in here:
+        words = re.sub(r"(?<=[ ^])(?=journal/|out/)|^(?=journal/|out/)", f"{tmp_path}/", relative)
+        small = ["--rows", "2000"] if name in ("run", "generate") else []
+        assert main(["pipeline", name, *words.split(), *small]) == 0, (name, words)
+    assert (tmp_path / "out" / ("simulations" if engine == "sail" else "report.html")).exists()
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -26,6 +27,7 @@ from aiopurgatory.pipeline.java import find_java
 from .journals import NOON, operation, write
 
 SPARK = Path(pyspark.__file__).parent
+EXECUTOR = "CoarseGrainedExecutorBackend"
 JOB = "from aiopurgatory.cli import main\n\nraise SystemExit(main())\n"
 
 
@@ -89,7 +91,14 @@ class Cluster:
         except (OSError, ValueError):  # it serves its page before its JSON
             return 0
 
-    def submit(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def executors(self, number: int) -> list[int]:
+        """Return the process ids of the executors of a worker."""
+        command = ["ps", "-e", "-ww", "-o", "pid=,pgid=,args="]
+        lines = [line.split(None, 2) for line in subprocess.check_output(command, text=True).splitlines()]
+        own = [pid for pid, group, args in lines if int(group) == self.workers[number].pid and EXECUTOR in args]
+        return [int(pid) for pid in own]
+
+    def submit(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
         job = self.folder / "job.py"
         job.write_text(JOB)
         package = shutil.make_archive(str(self.folder / "aiopurgatory"), "zip", Path(aiopurgatory.__file__).parents[1])
@@ -99,6 +108,7 @@ class Cluster:
             "spark.ui.enabled": "false",
             "spark.executor.memory": "512m",
             "spark.sql.shuffle.partitions": "4",
+            **{f"spark.{name.replace('_', '.')}": value for name, value in more.items()},
         }
         options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
         command = [str(SPARK / "bin" / "spark-submit"), "--master", self.url, *options, "--py-files", package, str(job)]
@@ -179,3 +189,58 @@ def test_cluster_worker_killed_in_the_middle_same_result(tmp_path: Path) -> None
     assert report_of(out) == report_of(tmp_path / "here")
     for name in ("advice.md", "model.json"):
         assert (out / name).read_text() == (tmp_path / "here" / name).read_text()
+
+
+def recorded(journal: Path) -> None:
+    """Write 12 files of 3,000 rows, one of them twice."""
+    noise = random.Random(2)
+    for number in range(12):
+        rows = [operation(3000 * number + n, key_hash=noise.getrandbits(12)) for n in range(3000)]
+        for copy in range(1 + (number == 11)):
+            write(journal, rows, f"f-{number:02}-{copy}")
+
+
+def has_files(folder: Path) -> bool:
+    return bool(list(folder.glob("*/*")))
+
+
+def totals_of(out: Path) -> set[float]:
+    """Sum the operations of the tables of the report that have all."""
+    return {sum(pq.read_table(out / "report" / name)["operations"].to_pylist()) for name in ("minutes", "days")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_cluster_executors_killed_in_ingest_and_in_report_totals_exact(tmp_path: Path) -> None:
+    recorded(tmp_path / "journal")
+    (tmp_path / "cluster").mkdir()
+    out, whole = tmp_path / "out", str(tmp_path / "journal")
+    with ExitStack() as stack:
+        cluster = Cluster(tmp_path / "cluster", stack)
+        wait_until("two workers are there", lambda: cluster.alive() == 2)
+        for words, folder in ((("ingest", whole, str(out)), "sums"), (("report", str(out)), "report")):
+            job = cluster.submit("pipeline", *words, speculation="true")
+            stack.callback(job.kill)
+            wait_until("tables are being written", partial(has_files, out / folder), job)
+            wait_until("there is an executor", lambda: cluster.executors(0) or cluster.executors(1), job)
+            killed = (cluster.executors(0) + cluster.executors(1))[0]
+            os.kill(killed, signal.SIGKILL)
+            assert job.wait() == 0
+    assert totals_of(out) == {36_000.0}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_cluster_two_drivers_at_once_totals_exact(tmp_path: Path) -> None:
+    recorded(tmp_path / "journal")
+    (tmp_path / "cluster").mkdir()
+    out, words = tmp_path / "out", ("ingest", "--max-files", "4", str(tmp_path / "journal"))
+    with ExitStack() as stack:
+        cluster = Cluster(tmp_path / "cluster", stack)
+        wait_until("two workers are there", lambda: cluster.alive() == 2)
+        both = [cluster.submit("pipeline", *words, str(out), speculation="true", cores_max="1") for _ in range(2)]
+        for job in both:
+            stack.callback(job.kill)
+        assert [job.wait() for job in both] == [0, 0]
+        assert cluster.submit("pipeline", "report", str(out)).wait() == 0
+    assert totals_of(out) == {36_000.0}

@@ -29,6 +29,7 @@ from aiopurgatory.pipeline.fit import (
     completions,
     coverage,
     fit,
+    instances,
     popularities,
     ranks,
 )
@@ -223,6 +224,13 @@ def test_fit_of_no_rows_is_no_model(spark: SparkSession, tmp_path: Path) -> None
     write(tmp_path / "journal", [operation(waited_us=-1)])
     with pytest.raises(PurgatoryError, match="no operations in"):
         fitted(spark, tmp_path)
+
+
+def test_instances_at_once_are_counted_by_their_lives(spark: SparkSession) -> None:
+    hours = {"a": (0, 4), "b": (0, 2), "c": (2, 4)}  # c takes the place of b
+    lives = [("p", name, NOON + timedelta(hours=n)) for name, span in hours.items() for n in span]
+    frame = spark.createDataFrame([*lives, ("one", "x", NOON)], "purgatory STRING, instance STRING, at TIMESTAMP")
+    assert {row.purgatory: row.instances for row in instances(frame).collect()} == {"p": 2.0, "one": 1.0}
 
 
 def test_fit_says_how_many_triggers_were_missed(spark: SparkSession, tmp_path: Path) -> None:

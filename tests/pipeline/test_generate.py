@@ -82,6 +82,21 @@ def test_trace_mixture_follows_hours_shares_and_popularity(spark: SparkSession) 
     assert (firsts == 1).mean() == pytest.approx(1 / 27, abs=0.006)
 
 
+def test_trace_of_two_workloads_mixes_them_from_the_start(spark: SparkSession) -> None:
+    one = replace(FEW, arrivals_per_second=(100.0,) * 24, timeouts_ms=((1_000.0, 1.0),))
+    other = replace(one, kind="other", timeouts_ms=((2_000.0, 1.0),))
+    table = made(spark, 20_000, one, other)
+    early = table["timeout_us"].to_numpy()[:2_000]
+    assert (early == 2_000_000).mean() == pytest.approx(0.5, abs=0.05)
+    assert len(table) / (table["arrival_us"][-1].as_py() / 1e6) == pytest.approx(200, rel=0.03)
+
+
+def test_trace_of_a_fleet_is_of_one_instance(spark: SparkSession) -> None:
+    fleet = replace(FEW, arrivals_per_second=(1_000.0,) * 24, instances=10.0)
+    arrivals = made(spark, 5_000, fleet)["arrival_us"]
+    assert 5_000 / (arrivals[-1].as_py() / 1e6) == pytest.approx(100, rel=0.05)
+
+
 def test_trace_same_seed_same_trace_whatever_the_partitions(spark: SparkSession) -> None:
     once = made(spark, 1_000, MANY, seed=7)
     assert trace(spark.range(1_000).repartition(7), [MANY], seed=7).toArrow().equals(once)

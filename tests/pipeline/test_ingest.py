@@ -21,6 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
+from aiopurgatory.cli import main
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.journal.schema import OPERATIONS
 from aiopurgatory.pipeline import attempts, intake
@@ -29,6 +30,7 @@ from aiopurgatory.pipeline.attempts import committed, sums, table
 from aiopurgatory.pipeline.fit import fit
 from aiopurgatory.pipeline.ingest import Counts, ingest, summary
 from aiopurgatory.pipeline.intake import LostRowsError
+from aiopurgatory.pipeline.journal_files import placed
 from aiopurgatory.pipeline.report import report
 from aiopurgatory.pipeline.rules import good
 from aiopurgatory.pipeline.tables import REPORT
@@ -229,8 +231,67 @@ def test_ingest_files_that_cannot_be_read_quarantined_with_reason(troubled: tupl
     assert counts.quarantined == {"instance is null": 2_000}
     assert counts.problems == {
         "is torn, or no Parquet file": 4,
-        "column waited_us must be of type BIGINT, got BINARY": 1,
+        "column waited_us must be of type bigint, got BINARY": 1,
     }
+
+
+def nested(table: pa.Table) -> pa.Table:
+    return with_column("key_hash", pa.array([[1]] * len(table)))(table)
+
+
+def with_column(name: str, values: pa.Array) -> Any:
+    return lambda table: table.set_column(table.column_names.index(name), name, values)
+
+
+#: How a file is changed, and why it is quarantined; None: it is read.
+ODD: dict[str, tuple[Any, str | None]] = {
+    "unsigned": (with_type("key_hash", pa.uint64()), "has a column of unsigned numbers of 64 bits"),
+    "unsigned 32": (with_type("waited_us", pa.uint32()), None),
+    "decimal": (with_type("key_hash", pa.decimal128(20, 0)), "column key_hash must be of type bigint, got "),
+    "nanoseconds": (with_type("watched_at", pa.timestamp("ns", "UTC")), "column watched_at must be of type timestamp"),
+    "list": (nested, "has a nested column"),
+    "struct": (lambda table: with_column("kind", pa.array([{"a": 1}] * len(table)))(table), "has a nested column"),
+    "twice": (lambda table: table.append_column("KIND", table["kind"]), "has the column kind twice"),
+    "half floats": (
+        lambda table: with_column("weight", pa.array([1.0] * 9, pa.float16()))(table),
+        "column weight must",
+    ),
+}
+
+
+def test_ingest_file_that_spark_cannot_scan_is_quarantined_alone(spark: SparkSession, tmp_path: Path) -> None:
+    for number, (name, (change, _)) in enumerate(ODD.items()):
+        file = write(tmp_path / "journal", [operation(n) for n in range(9 * number, 9 * number + 9)], name)
+        rewritten(file, change)
+    int96 = write(tmp_path / "journal", [operation(n) for n in range(900, 909)], "int96")
+    pq.write_table(pq.ParquetFile(int96).read(), int96, use_deprecated_int96_timestamps=True)
+    brotli = write(tmp_path / "journal", [operation(n) for n in range(910, 919)], "brotli")
+    pq.write_table(pq.ParquetFile(brotli).read(), brotli, compression="brotli")
+    good = [operation(n, instance="good") for n in range(100)]
+    write(tmp_path / "journal", good, "z-good")
+    counts = ingested(spark, tmp_path)
+    assert counts.counted == counted(spark, tmp_path) == 100 + 9 + 9
+    assert counts.files == len(ODD) + 3
+    found = {Path(path).stem: why for why, path in counts.first.items()}
+    files = sums(spark, str(tmp_path / "out"), "files").collect()
+    problems = {Path(row.path).stem: row.problem for row in files}
+    assert problems.pop("brotli") == "is compressed by Brotli, which Spark lacks"
+    for name, (_, why) in ODD.items():
+        assert problems[name] == why if why is None else (problems[name] or "").startswith(why), (name, problems[name])
+    assert "brotli" in found
+    assert any("brotli.parquet" in line for line in summary({"operations": counts}))
+
+
+def test_ingest_file_of_no_bytes_is_counted_and_named_once(spark: SparkSession, tmp_path: Path) -> None:
+    file = write(tmp_path / "journal", [operation(0)])
+    empty = file.with_name("empty é%41.parquet")
+    empty.write_bytes(b"")
+    counts = ingested(spark, tmp_path)
+    assert (counts.files, counts.counted, counts.problems) == (2, 1, {"is empty, of 0 bytes": 1})
+    assert counts.first["is empty, of 0 bytes"].endswith("/empty é%41.parquet")
+    assert ingested(spark, tmp_path) == Counts()
+    shutil.copy(write(tmp_path / "other", [operation(1)]), empty)
+    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=1)
 
 
 def test_ingest_strays_are_accounted_for(spark: SparkSession, troubled: tuple[Path, Counts]) -> None:
@@ -286,26 +347,70 @@ def days_shown(spark: SparkSession, folder: Path) -> list[date]:
     return sorted(dates[0])
 
 
-def test_ingest_day_without_files_goes_and_comes_back(spark: SparkSession, tmp_path: Path) -> None:
-    journal, days = tmp_path / "journal", [NOON, NOON - DAY]
-    files = [write(journal, [operation(n, watched_at=at)], "f", at=at) for n, at in enumerate(days)]
-    for at in days:
+def test_ingest_day_whose_files_are_deleted_stays(spark: SparkSession, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    for n, at in enumerate((NOON, NOON - DAY)):
+        write(journal, [operation(n, watched_at=at)], "f", at=at)
         write(journal, [snapshot(at), snapshot(at + timedelta(minutes=1))], table="statistics", at=at)
     ingested(spark, tmp_path)
+    for name in ("operations", "statistics"):
+        shutil.rmtree(journal / name / f"date={NOON:%Y-%m-%d}")
+    assert ingested(spark, tmp_path) == Counts()
+    assert len(committed(spark, str(tmp_path / "out"))) == 1
     assert days_shown(spark, tmp_path) == [(NOON - DAY).date(), NOON.date()]
-    shutil.move(journal / "operations" / f"date={NOON:%Y-%m-%d}", tmp_path / "kept")
+    shutil.rmtree(journal / "operations")
+    shutil.rmtree(journal / "statistics")
+    assert ingested(spark, tmp_path) == Counts()
+    assert days_shown(spark, tmp_path) == [(NOON - DAY).date(), NOON.date()]
+
+
+def test_command_forget_removes_days_for_good(spark: SparkSession, tmp_path: Path) -> None:
+    folders = [str(tmp_path / "journal"), str(tmp_path / "out")]
+    for n, at in enumerate((NOON, NOON - DAY)):
+        write(tmp_path / "journal", [operation(n, watched_at=at)], "f", at=at)
     ingested(spark, tmp_path)
-    assert days_shown(spark, tmp_path) == [(NOON - DAY).date(), NOON.date()]  # it has statistics
-    shutil.rmtree(journal / "statistics" / f"date={NOON:%Y-%m-%d}")
+    assert len(days_shown(spark, tmp_path)) == 2
+    assert main(["pipeline", "ingest", "--forget-before", f"{NOON:%Y-%m-%d}", *folders]) == 0
+    assert days_shown(spark, tmp_path) == [NOON.date()]
+    assert [each.operations for each in fit(spark, folders[1])] == [1]
+    write(tmp_path / "journal", [operation(2, watched_at=NOON - DAY)], "late", at=NOON - DAY)
+    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=1)
+    assert days_shown(spark, tmp_path) == [NOON.date()]
+
+
+def test_ingest_sealed_days_are_not_listed_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    ingested(spark, tmp_path)
+    assert ingested(spark, tmp_path) == Counts()  # it was read just now
+    assert len(committed(spark, str(tmp_path / "out"))) == 1
+    monkeypatch.setattr(command, "QUIET", timedelta(0))
     assert ingested(spark, tmp_path) == Counts()
-    assert days_shown(spark, tmp_path) == [(NOON - DAY).date()]
-    assert [each.operations for each in fit(spark, str(tmp_path / "out"))] == [1]
     batches = len(committed(spark, str(tmp_path / "out")))
+    write(tmp_path / "journal", [operation(1)], "late")
+    write(tmp_path / "journal", [operation(2, watched_at=NOON - 9 * DAY)], "other", at=NOON - 9 * DAY)
+    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=1)  # an old day that is new
     assert ingested(spark, tmp_path) == Counts()
-    assert len(committed(spark, str(tmp_path / "out"))) == batches  # nothing new since
-    shutil.move(tmp_path / "kept", files[0].parents[1])
-    assert ingested(spark, tmp_path) == Counts()  # their rows are known
-    assert days_shown(spark, tmp_path) == [(NOON - DAY).date(), NOON.date()]
+    assert len(committed(spark, str(tmp_path / "out"))) == batches + 2
+    (tmp_path / "journal" / "operations" / "stray.parquet").write_bytes(b"no parquet")
+    assert ingest(spark, str(tmp_path / "journal"), str(tmp_path / "out"))[""].files == 1
+    assert ingested(spark, tmp_path, all_days=True) == Counts(files=1, rows_in=1)
+    assert counted(spark, tmp_path) == 3
+
+
+def test_ingest_killed_between_batches_seals_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        write(tmp_path / "journal", [operation(number)], f"f-{number}")
+    monkeypatch.setattr(command, "QUIET", timedelta(0))
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "_quiet", None)  # fails behind the last batch
+        patch.setattr(command, "placed", lambda files: placed(files) if "f-0" in files[0].path else None)
+        with pytest.raises(TypeError):
+            ingested(spark, tmp_path, max_files=1)
+    assert ingested(spark, tmp_path) == Counts(files=2, rows_in=2)
 
 
 def test_ingest_two_journals_into_one_folder_days_of_the_other_stay(spark: SparkSession, tmp_path: Path) -> None:

@@ -75,8 +75,12 @@ def test_steps_pool_kinds_and_minutes(spark: SparkSession) -> None:
         ("p", NOON + timedelta(minutes=1), 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, None, None),
     ]
     at = int(NOON.timestamp())
-    found = steps(spark.createDataFrame(rows, schema), Axis(at, at + 120, 120))
-    expected = [("p", 0, 12.0, 22.0, 0.0, 0.0, 17.0, 44.0, 5.0, None, 7.0)]
+    work = spark.createDataFrame(
+        [("p", NOON, 99), ("q", NOON, 7)], "purgatory STRING, minute TIMESTAMP, pending BIGINT"
+    )
+    found = steps(spark.createDataFrame(rows, schema), work, Axis(at, at + 120, 120))
+    # The statistics know of 99 that wait, most of which have not ended.
+    expected = [("p", 0, 12.0, 22.0, 0.0, 0.0, 50.0, 99.0, 5.0, None, 7.0)]
     columns = (
         "purgatory STRING, step INT, completed DOUBLE, expired DOUBLE, cancelled DOUBLE, failed DOUBLE, "
         "pending_mean DOUBLE, pending_peak DOUBLE, waited_p50_us DOUBLE, "
@@ -210,7 +214,7 @@ def html(whole: Path) -> str:
 
 def test_page_sections_in_their_order(html: str) -> None:
     titles = re.findall(r"<h2>(.*?)</h2>", html)
-    assert titles == ["Promises", "Changes", "Load", "Hot keys", "Work", "Advice", "How to read this page"]
+    assert titles == ["Promises", "Changes", "Load", "Timeouts", "Hot keys", "Work", "Advice", "How to read this page"]
 
 
 def test_page_loads_nothing_and_hostile_names_are_text(html: str) -> None:
@@ -232,10 +236,15 @@ def test_page_same_tables_same_bytes(spark: SparkSession, whole: Path, html: str
 
 def test_page_names_the_broken_promise_and_its_remedy(html: str) -> None:
     text = text_of(html)
-    assert f"1 of 7 promises broken: share expired of {EVIL}" in text
-    assert "share expired : news came too late. See that all code" in text
-    assert f"✗ broken share expired {EVIL} 100% 50.0% - 2026-11-21 12:00 100% 1 of 1" in text
-    assert "✓ kept dropped rows the whole fleet 0 5 2026-11-21 12:01 2026-11-21 12:29 7 1 of 30" in text
+    assert f"1 of 9 promises broken: share expired of {EVIL}" in text
+    assert (
+        f"Share expired : 100% of {EVIL} at 2026-11-21 12:00, the worst of 1 such minutes; the limit is 50.0%." in text
+    )
+    assert "Most likely, news came too late. See that all code" in text
+    assert f"✗ broken share expired {EVIL} 100% 50.0% - 2026-11-21 12:00 100% 2026-11-21 12:00 1 of 1" in text
+    assert (
+        "✓ kept dropped rows the whole fleet 0 5 2026-11-21 12:01 2026-11-21 12:29 7 2026-11-21 12:00 1 of 30" in text
+    )
 
 
 def test_page_says_what_changed_what_was_lost_and_the_work(html: str) -> None:
@@ -269,7 +278,7 @@ def test_page_all_promises_kept_and_nothing_changed_says_so(spark: SparkSession,
     put(spark, tmp_path, "changes", [{"date": NOON.date(), **same}])
     text = text_of(html_of(spark, tmp_path))
     assert "All promises kept" in text
-    assert "✓ kept late p99 fetch - 100 ms - 2026-11-21 12:00 - 0 of 1" in text
+    assert "✓ kept late p99 fetch - 100 ms - 2026-11-21 12:00 - - 0 of 1" in text
     assert "Nothing changed: 2026-11-21 was like the day before." in text
 
 
@@ -287,13 +296,15 @@ def test_page_all_promises_kept_and_nothing_changed_says_so(spark: SparkSession,
     ],
 )
 def test_page_headline_names_what_is_broken_and_counts_what_is_unknown(verdicts: list[str], headline: str) -> None:
-    columns = dict.fromkeys(("now", "limit", "since", "at", "worst"))
+    columns = dict.fromkeys(("now", "limit", "since", "at", "worst", "worst_at"))
     promises = [
         SimpleNamespace(purgatory="p", name="late p99", verdict=each, broken=0, judged=0, **columns)
         for each in verdicts
     ]
     everything = SimpleNamespace(operations=0.0, dates=[])
-    rows: dict[str, list[Any]] = {name: [] for name in ("changes", "lost", "days", "hot_keys", "work", "settings")}
+    rows: dict[str, list[Any]] = {
+        name: [] for name in ("changes", "lost", "days", "hot_keys", "work", "settings", "findings", "timeouts")
+    }
     html = page(Found(everything, {}, {"promises": promises, **rows}, axis_of(None, None, unit=60)))
     found = re.search(r'<p class="headline (\w+)">(.*?)</p>', html)
     assert found is not None
@@ -364,6 +375,20 @@ def test_page_browser_does_not_scroll_sideways(driver: webdriver.Chrome, whole: 
     plots = driver.execute_script(sizes)
     assert len(plots) == 6
     assert all(0.6 * min(width, 1180) < each <= width for each in plots)
+
+
+@pytest.mark.parametrize("width", [320, 360, 700])
+def test_page_browser_phone_shows_each_value_with_its_name(driver: webdriver.Chrome, whole: Path, width: int) -> None:
+    shown(driver, whole, width=width)
+    wide = "return [...document.querySelectorAll('.wide')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    assert driver.execute_script(wide) == 0
+    cut = """
+    return [...document.querySelectorAll('td')].filter((e) => {
+      const box = e.getBoundingClientRect();
+      return box.left < 0 || box.right > innerWidth || !e.dataset.label
+        || !getComputedStyle(e, '::before').content.includes(e.dataset.label);
+    }).length"""
+    assert driver.execute_script(cut) == 0
 
 
 def test_page_browser_draws_data_and_asks_nobody(driver: webdriver.Chrome, whole: Path) -> None:

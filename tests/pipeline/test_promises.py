@@ -29,7 +29,7 @@ MINUTES: dict[str, list[tuple[Any, ...]]] = {
     "at its limit": [(500.0, 0.0, 0.0, 1000.0)],
     "above": [(501.0, 0.0, 0.0, 1000.0)],
 }
-WORK = "minute TIMESTAMP, dropped_rows BIGINT"
+WORK = "minute TIMESTAMP, dropped_rows BIGINT, collector_us BIGINT"
 Rows = list[tuple[Any, ...]]
 Stand = dict[tuple[str | None, str], Any]
 
@@ -80,6 +80,14 @@ def test_promises_nothing_expired_nothing_late(stand: Stand) -> None:
     assert (late.verdict, late.since, late.now, late.worst) == ("kept", at(1), None, 500.0)
 
 
+def test_promises_minute_in_which_nothing_ended_is_not_judged(spark: SparkSession) -> None:
+    stand = found(
+        spark, {"quiet": [KEPT, (0.0, 0.0, None, 0.0)], "only waits": [(0.0, 0.0, None, 0.0)]}, Limits(fewest=0)
+    )
+    assert (stand["quiet", "share expired"].verdict, stand["quiet", "share expired"].judged) == ("kept", 1)
+    assert stand["only waits", "share expired"].verdict == "unknown"
+
+
 def test_promises_value_at_its_limit_is_kept(spark: SparkSession) -> None:
     stand = found(spark, MINUTES, Limits(max_expired_share=0.5))
     assert stand["at its limit", "share expired"].verdict == "kept"
@@ -89,7 +97,8 @@ def test_promises_value_at_its_limit_is_kept(spark: SparkSession) -> None:
 def test_promises_share_expired_is_limited_by_the_usual_one(spark: SparkSession) -> None:
     usual = [(100.0, 0.0, 0.0, 1000.0)] * 3  # with the last minute: 175 of 1000
     stand = found(spark, {"more": [*usual, (400.0, 0.0, 0.0, 1000.0)], "always": [(990.0, 0.0, 0.0, 1000.0)] * 2})
-    more, always = stand["more", "share expired"], stand["always", "share expired"]
+    more, always = stand["more", "more expired than usual"], stand["always", "more expired than usual"]
+    assert (stand["more", "share expired"].limit, stand["always", "share expired"].verdict) == (0.5, "broken")
     assert (more.verdict, more.now, more.broken) == ("broken", 0.4, 1)
     assert more.limit == pytest.approx(1.5 * 0.175 + 0.01)
     assert (always.verdict, always.limit) == ("kept", 1.0)
@@ -97,10 +106,11 @@ def test_promises_share_expired_is_limited_by_the_usual_one(spark: SparkSession)
 
 
 def test_promises_dropped_rows_are_of_the_fleet(spark: SparkSession) -> None:
-    work = [(at(1), 3), (at(1), 4), (at(2), 0)]
+    work = [(at(1), 3, 5), (at(1), 4, 6), (at(2), 0, 7)]
     fleet = found(spark, {"p": [KEPT, KEPT, KEPT]}, work=work)[None, "dropped rows"]
     assert (fleet.purgatory, fleet.verdict, fleet.since, fleet.worst) == (None, "kept", at(2), 7.0)
-    silent = found(spark, {"p": [KEPT]}, work=[(at(5), 3)])[None, "dropped rows"]
+    assert (fleet.worst_at, fleet.collector_us) == (at(1), 11)
+    silent = found(spark, {"p": [KEPT]}, work=[(at(5), 3, 0)])[None, "dropped rows"]
     assert (silent.verdict, silent.since) == ("broken", at(5))
 
 

@@ -6,6 +6,8 @@ import argparse
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -13,6 +15,7 @@ from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline import report as command
 from aiopurgatory.pipeline.attempts import BusyError, alone, committed, table
 from aiopurgatory.pipeline.ingest import ingest
+from aiopurgatory.pipeline.page.page import write_page
 from aiopurgatory.pipeline.report import report
 from aiopurgatory.pipeline.tables import REPORT
 
@@ -62,6 +65,7 @@ def test_report_of_a_growing_journal_equals_one_made_at_once(spark: SparkSession
         "minutes": 7 + 50,
         "days": 4,
         "changes": 18,
+        "timeouts": 10,
         "hot_keys": 1,
         "work": 4,
         "lost": 1,
@@ -117,3 +121,27 @@ def test_command_beside_another_run_refused(spark: SparkSession, tmp_path: Path)
     command.arguments(parser)
     with alone(tmp_path), pytest.raises(BusyError, match=r"another run is using .*: wait for it, or choose another"):
         command.run(spark, parser.parse_args([str(tmp_path)]))
+
+
+def test_report_of_a_quiet_service_in_which_a_minute_only_waits(spark: SparkSession, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    write(tmp_path / "journal", [operation(0, waited_us=300_000_000)])
+    ingest(spark, str(tmp_path / "journal"), out)
+    report(spark, out)
+    write_page(spark, out, tmp_path / "one.html")
+    write(tmp_path / "journal", [operation(n) for n in range(1, 200)], "more")
+    ingest(spark, str(tmp_path / "journal"), out)
+    report(spark, out)
+    write_page(spark, out, tmp_path / "more.html")
+    assert "too few operations to judge" in (tmp_path / "one.html").read_text("utf-8")
+    assert "All promises kept" in (tmp_path / "more.html").read_text("utf-8")
+
+
+def test_report_times_are_in_utc_for_other_engines(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(n) for n in range(3)])
+    ingest(spark, str(tmp_path / "journal"), str(tmp_path / "out"))
+    report(spark, str(tmp_path / "out"))
+    (file,) = files(str(tmp_path / "out"), "minutes")
+    column = pq.ParquetFile(file).read(["minute"])["minute"]
+    assert column.type == pa.timestamp("us", "UTC")
+    assert column.to_pylist() == [NOON]

@@ -62,7 +62,8 @@ def test_run_makes_everything_once_and_again_what_is_new(
 def test_run_impossible_option_is_refused_first(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["pipeline", "run", *options, str(tmp_path / "none"), str(tmp_path / "out")]) == 1
+    (tmp_path / "journal").mkdir()
+    assert main(["pipeline", "run", *options, str(tmp_path / "journal"), str(tmp_path / "out")]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -75,9 +75,19 @@ def test_replays_of_a_row_that_breaks_a_rule_name_it(spark: SparkSession, change
 def test_command_simulate_impossible_setting_is_refused(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["pipeline", "simulate", *options, "none", str(tmp_path / "out")]) == 1
+    (tmp_path / "trace").mkdir()
+    assert main(["pipeline", "simulate", *options, str(tmp_path / "trace"), str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err == f"aiopurgatory pipeline simulate: {message}\n"
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("spark")
+def test_command_simulate_reads_the_trace_that_generate_wrote(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", "generate", "--workload", "few", "--rows", "2000", str(tmp_path)]) == 0
+    assert main(["pipeline", "simulate", "--ticks", "1", str(tmp_path / "trace"), str(tmp_path)]) == 0
+    assert "4 settings: " in capsys.readouterr().out
 
 
 def test_docs_functions_work_in_a_job_of_ones_own(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ from ..clock import running_loop
 from ..core.kit import Outcome, core_of
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
+from .collector import COLLECTOR
 from .rows import OUTCOMES, Recorder, shown
 from .schema import SCHEMA_VERSION, STATISTICS
 from .tables import operations_table
@@ -218,6 +219,7 @@ class Journal(Recorder, Starting):
         self._task = Context().run(loop.create_task, self._run(), name="aiopurgatory-journal")
         self._task.add_done_callback(self._ended, context=Context())
         self._start_recording()
+        COLLECTOR.start()
         for purgatory in self._open:
             self._snapshot(purgatory)
 
@@ -315,7 +317,8 @@ class Journal(Recorder, Starting):
         core = core_of(purgatory)
         finest = core.deadlines.timer.wheels[0]
         row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": core.purging.interval}
-        self._snapshots.append(row | {"at": int(time.time() * 1e6), "dropped_rows": self._dropped})
+        row |= {"at": int(time.time() * 1e6), "dropped_rows": self._dropped, "collector_us": COLLECTOR.spent_us()}
+        self._snapshots.append(row)
 
     async def _in_thread(self, kind: str, begun_at: float, make: Callable[[], pa.Table], rows: int) -> None:
         try:

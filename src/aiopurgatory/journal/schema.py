@@ -87,6 +87,7 @@ _LATER: Final = {
     "checks_of_twins": "examined checks of an unwatched key of which a twin was watched, as 7 and '7'",
     "reads": "reads of awaited conditions that checks called for",
     "reads_in_vain": "those of them that found nothing",
+    "collector_us": "time of this process in Python's garbage collector",
 }
 
 STATISTICS: Final = pa.schema(

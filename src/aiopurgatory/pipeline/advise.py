@@ -54,6 +54,7 @@ class AdviceError(PurgatoryError):
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("out", help="folder in which simulate has written")
+    parser.set_defaults(needs={"out": ("simulations", "there are no simulations in {}: run simulate with it first")})
     limit(parser)
 
 
@@ -202,6 +203,14 @@ def _worthwhile(default: Option, cheap: Option) -> tuple[Option, str]:
     return default, f"another {' and '.join(cheap.changes)} would save {saving}, too little to notice"
 
 
+def _of_one(workloads: Sequence[Workload]) -> str:
+    """Return what a trace is of, if that is not all that was recorded."""
+    fleet = max((each.instances for each in workloads), default=1.0)
+    names = {each.purgatory for each in workloads}
+    one = f"the load of one of {count(round(fleet, 1))} instances, " if fleet > 1 else ""
+    return one + (f"the {len(names)} purgatories as one, " if len(names) > 1 else "")
+
+
 def _about(best: Option, workloads: Sequence[Workload]) -> Iterator[str]:
     operations = sum(each.operations for each in workloads)
     if operations:
@@ -209,7 +218,8 @@ def _about(best: Option, workloads: Sequence[Workload]) -> Iterator[str]:
         seconds = max(each.seconds_covered for each in workloads)
         yield f"Recorded: {operations:,.0f} operations in {duration(seconds * 1e6)}; {share(expired)} of them expired."
     totals = best.totals
-    yield f"Simulated: a trace of {totals['operations']:,} operations in {duration(totals['span_us'])}."
+    trace = f"a trace of {totals['operations']:,} operations in {duration(totals['span_us'])}"
+    yield f"Simulated: {_of_one(workloads)}{trace}."
     if not best.is_measured:
         yield f"Only {totals['expired']:,} operations expired, so the worst lateness is assumed: {best.late_ms:g} ms."
     yield "Lateness is the rounding of timeouts up to the tick. A busy event loop adds its own; the report shows both."

@@ -18,7 +18,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -27,7 +27,7 @@ from typing import Final
 from uuid import uuid4
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -37,12 +37,13 @@ from .sums import total
 from .tables import DATES, REPORT, SUMS, columns
 
 #: Sums that a cumulative batch repeats.
-CUMULATIVE: Final = ("files", "seen", "keys", "names", "hours", "daily", "losses", "touched")
+CUMULATIVE: Final = ("files", "seen", "keys", "names", "hours", "daily", "losses", "touched", "sealed", "forgotten")
 #: Of these, the tables whose rows are no counts to add up.
-_LISTS: Final = ("files", "losses", "touched")
+_LISTS: Final = ("files", "losses", "touched", "sealed", "forgotten")
 _EVERY: Final = 64
 #: Documents are files for people, on this machine. Tables are written by Spark.
 MODEL, ADVICE, PAGE = "model.json", "advice.md", "report.html"
+NO_SUMS: Final = "there are no sums in {}: run ingest with this folder first"
 _ACCOUNT: Final = re.compile(r"/batch=(\d+)/attempt=([^/]+)/parent=([^/]+)/[^/]+$")
 
 
@@ -73,11 +74,6 @@ def committed(spark: SparkSession, out: str) -> list[Attempt]:
     return line[::-1]
 
 
-def newest(spark: SparkSession, out: str) -> str:
-    """Return the name of the newest attempt that counts; "" if there is none."""
-    return "".join(each.name for each in committed(spark, out)[-1:])
-
-
 def sums(spark: SparkSession, out: str, name: str, attempts: Sequence[Attempt] | None = None) -> DataFrame:
     """Return the rows of the table *name* of SUMS. Those of several batches are not added up: see sums.total().
 
@@ -91,21 +87,17 @@ def sums(spark: SparkSession, out: str, name: str, attempts: Sequence[Attempt] |
     return rows.where(counts).select(*columns(SUMS[name]))
 
 
-def days_gone(spark: SparkSession, out: str, attempt: str) -> list[Row]:
-    """Return the journals and days without files, as the *attempt* of this name found them: rows of the table gone."""
-    return read_folder(spark, f"{out}/sums/gone", SUMS["gone"]).where(F.col("attempt") == attempt).collect()
+def first_day(spark: SparkSession, out: str, line: Sequence[Attempt]) -> date:
+    """Return the first day that is not forgotten."""
+    found = [row.before for row in sums(spark, out, "forgotten", line).collect()]
+    return max(found, default=date.min)
 
 
-def dates_gone(spark: SparkSession, out: str, attempt: str) -> set[date]:
-    """Return the dates that no file is left of, as the *attempt* found them."""
-    return {row.date for row in days_gone(spark, out, attempt) if row.date}
-
-
-def without(rows: DataFrame, name: str, dates: Collection[date]) -> DataFrame:
-    """Return rows of the table *name* of SUMS that are not of *dates*. Those of keys have no date."""
-    if not dates or name not in DATES:
+def since(first: date, rows: DataFrame, name: str) -> DataFrame:
+    """Return rows of the table *name* of SUMS that are of the day *first* or later. Those of keys have no date."""
+    if first == date.min or name not in DATES:
         return rows
-    return rows.where(~F.coalesce(F.expr(DATES[name]).isin(*dates), F.lit(False)))
+    return rows.where(F.coalesce(F.expr(DATES[name]) >= first, F.lit(True)))
 
 
 def is_cumulative(attempt: Attempt) -> bool:
@@ -142,8 +134,13 @@ def read_folder(spark: SparkSession, folder: str, schema: str | StructType) -> D
 
 def documents(out: str) -> Path:
     """Return the folder for documents: *out* if it is on this machine, else the working folder."""
-    local = out.removeprefix("file://").removeprefix("file:")
-    return Path("." if "://" in local else local)
+    return here(out) or Path()
+
+
+def here(folder: str) -> Path | None:
+    """Return the path of a folder on this machine."""
+    local = folder.removeprefix("file://").removeprefix("file:")
+    return None if "://" in local else Path(local)
 
 
 @contextmanager

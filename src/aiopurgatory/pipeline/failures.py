@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tempfile
+import tomllib
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 from aiopurgatory.errors import PurgatoryError
 
 from . import java
 
 _FAILURES: tuple[type[Exception], ...] = (PySparkException, ConnectionError)
+#: A job failed, and Spark goes on.
+OF_JOBS: tuple[type[Exception], ...] = (PySparkException,)
 with suppress(ImportError):  # a client of Spark Connect has no Java
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JJavaError
 
     _FAILURES += (Py4JError,)
+    OF_JOBS += (Py4JJavaError,)
 _LONGEST: Final = 300
-#: What an error says, and what is wrong and how to put it right. The first that fits counts.
-_KNOWN: Final = {
-    r"No space left on device|Disk quota exceeded": (
-        "no space left on device: free some on the disk of the results, or on that of TMPDIR, and run it again"
-    ),
-    r"OutOfMemoryError|Java heap space|GC overhead limit|Total memory usage .* exceeds|SparkContext was shut down": (
-        "Java ran out of memory: give it more, as in --memory 4g, or use fewer cores, as in --master local[1]"
-    ),
-    r'Cannot run program "(?P<program>[^"]+)"': (
-        "{program} is missing on a machine of the cluster: install it there, or set PYSPARK_PYTHON to one that is"
-    ),
-    r"PYTHON_VERSION_MISMATCH": "the cluster's Python has another version: set PYSPARK_PYTHON to one of this version",
-    r"Python worker exited unexpectedly|ExecutorLostFailure|(?m:^MemoryError|: MemoryError)|ArrowMemoryError": (
-        "a Python worker died, probably because memory ran out: free some, use fewer cores, as in "
-        "--master local[1], or leave more to Python with a smaller --memory"
-    ),
-    r"StatusCode\.UNAVAILABLE": "the Spark Connect server cannot be reached any more: start it, and run this again",
-    r"Answer from Java side is empty|Error while (?:sending|receiving|obtaining a new comm)|Connection refused": (
-        "Java died, probably because memory ran out: free some, or give Java less with --memory"
-    ),
-}
+#: What an error says, and what is wrong and how to put it right; and the same of files that cannot be read.
+_TEXT: Final = (files("aiopurgatory.pipeline") / "failures.toml").read_text("utf-8")
+_TEXTS: Final[dict[str, dict[str, str]]] = tomllib.loads(_TEXT)
 _PYTHON: Final = r"^(?:(aiopurgatory)\.)?(?:\w+\.)*((?!Py4J)\w+(?:Error|Exception|Interrupt|Exit)): (.+)$"
 _JAVA: Final = r"^(?:: |Caused by: )?(?:\w+\.)+(\w*(?:Exception|Error|Failure)\w*): (.+)$"
 
@@ -58,10 +47,20 @@ def plain_errors() -> Iterator[None]:
 
     Raises: JobFailedError: Spark or Java failed.
     """
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # they write errors to stderr, as JSON
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         yield
     except _FAILURES as error:
         raise JobFailedError(describe(error)) from error
+
+
+def problem_of_file(error: Exception) -> str:
+    """Return why a scan of one file failed. Raises: Exception: *error*, if the machines are the cause, not the file."""
+    if any(re.search(pattern, str(error)) for pattern in _TEXTS["remedies"]):
+        raise error
+    found = ((re.search(pattern, str(error)), problem) for pattern, problem in _TEXTS["files"].items())
+    return next((problem.format(*at.groups()) for at, problem in found if at), "is torn, or no Parquet file")
 
 
 def describe(error: BaseException) -> str:
@@ -80,7 +79,7 @@ def explain(error: BaseException) -> str:
         text = str(error)
     except Exception:  # some errors ask the JVM for their text, and it may have died
         text = "Answer from Java side is empty"
-    for pattern, remedy in _KNOWN.items():
+    for pattern, remedy in _TEXTS["remedies"].items():
         if found := re.search(pattern, text):
             return remedy.format(**found.groupdict())
     # Python's worker says its traceback first, then Java its own.

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from .attempts import MODEL, dates_gone, documents, newest, sums, without, write
+from .attempts import MODEL, NO_SUMS, committed, documents, first_day, since, sums, write
 from .model import HOURS, QUANTILES, Workload, to_json
 from .page.figures import count, duration, share, shown
 from .report_tables import spans
@@ -36,6 +36,7 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("out", help="folder written by ingest")
+    parser.set_defaults(needs={"out": ("sums", NO_SUMS)})
 
 
 def run(spark: SparkSession, args: argparse.Namespace) -> None:
@@ -52,18 +53,25 @@ def fit(spark: SparkSession, out: str) -> list[Workload]:
 
     Raises: PurgatoryError: ingest has not found an operation.
     """
-    gone = dates_gone(spark, out, newest(spark, out))
-    hours, daily = (without(sums(spark, out, name), name, gone) for name in ("hours", "daily"))
+    line = committed(spark, out)
+    first = first_day(spark, out, line)
+    hours, daily, snapshots = (
+        since(first, sums(spark, out, name, line), name) for name in ("hours", "daily", "snapshots")
+    )
     kinds = _grouped(endings(daily, hours), *KEYS)
     if not kinds:
         raise PurgatoryError(f"no operations in {out}: ingest a journal first")
     by_hour, timeouts, key_counts = (
         _grouped(shape(hours, of), *KEYS) for of in (f"hour % {HOURS}", "timeout", "key_count")
     )
-    keys = _grouped(popularities(sums(spark, out, "keys")), "purgatory")
+    keys = _grouped(popularities(sums(spark, out, "keys", line)), "purgatory")
+    together = {row.purgatory: row.instances for row in instances(snapshots).collect()}
     covered = _grouped(coverage(hours), "purgatory")
     return [
-        _workload(name, rows, by_hour[name], timeouts[name], key_counts[name], ranks(keys[name[:1]]), covered[name[:1]])
+        _workload(
+            *(name, rows, by_hour[name], timeouts[name], key_counts[name], ranks(keys[name[:1]])),
+            *(covered[name[:1]], together.get(name[0], 1.0)),
+        )
         for name, rows in kinds.items()
     ]
 
@@ -114,6 +122,16 @@ def coverage(hours: DataFrame) -> DataFrame:
     return by.agg(F.sum("seconds").alias("seconds"), F.min("first_us").alias("first_us"))
 
 
+def instances(snapshots: DataFrame) -> DataFrame:
+    """Snapshots -> by purgatory, how many instances there were at once, on average."""
+    date, at = F.to_date("at").alias("date"), F.unix_micros("at")
+    lives = snapshots.groupBy("purgatory", date, "instance").agg(F.min(at).alias("begun"), F.max(at).alias("ended"))
+    by_day = lives.groupBy("purgatory", "date")
+    days = by_day.agg(F.expr("sum(ended - begun) AS lived"), F.expr("max(ended) - min(begun) AS span"))
+    mean = F.sum("lived") / F.nullif(F.sum("span"), F.lit(0))
+    return days.groupBy("purgatory").agg(F.greatest(F.coalesce(mean, F.lit(1.0)), F.lit(1.0)).alias("instances"))
+
+
 # On the driver
 
 
@@ -125,6 +143,7 @@ def _workload(
     counts: Rows,
     keys: tuple[float, ...],
     covered: Rows,
+    instances: float,
 ) -> Workload:
     """Args: name: purgatory and kind. Rows are of the functions above."""
     total = sum(row["operations"] for row in by_hour)
@@ -148,6 +167,7 @@ def _workload(
         operations=total,
         seconds_covered=sum(row["seconds"] for row in covered),
         expired=shares[EXPIRED],
+        instances=instances,
     )
     return replace(
         workload, findings=(*_about_load(workload, rates, shares), *_about_times(workload), *_about_keys(keys))
@@ -185,6 +205,8 @@ def ranks(counts: Rows) -> tuple[float, ...]:
 def _about_load(of: Workload, rates: Mapping[int, float], shares: Sequence[float]) -> Iterator[str]:
     arrivals = f"{count(min(rates.values()))} to {count(max(rates.values()))} per second, by hour of the day"
     yield f"{of.operations:,.0f} operations in {duration(of.seconds_covered * 1e6)}: {arrivals}."
+    if of.instances > 1:
+        yield f"{count(round(of.instances, 1))} instances share them, on average. A trace has the requests of one."
     if len(rates) < HOURS:
         yield f"Extrapolated: {HOURS - len(rates)} of the 24 hours of the day were not seen. They get the mean."
     yield (

@@ -12,7 +12,7 @@ keys; completion_us from arrival to completion, null if nothing completes it; ti
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from math import inf, nextafter
 from pathlib import Path
@@ -29,19 +29,20 @@ SCHEMA: Final = "arrival_us BIGINT, keys ARRAY<BIGINT>, completion_us BIGINT, ti
 #: Longer than any deadline that a purgatory keeps: such an operation waits until it is completed.
 NO_TIMEOUT_US: Final = 1 << 53
 #: Each number of a request is drawn by itself, so that it does not depend on how many another part draws.
-ARRIVAL, TIME, TIMEOUT, KEY_COUNT, KEY, STEP = range(6)
+ARRIVAL, TIME, TIMEOUT, KEY_COUNT, KEY, STEP, WORKLOAD = range(7)
 _HOUR_US: Final = 3_600_000_000
 _DRAWN: Final = "ARRAY<STRUCT<upto: DOUBLE, value: BIGINT>>"
-#: Of the day's requests, those of an hour and workload; and its parameters.
+#: Of the day's requests, those of an hour; of these, the part of a workload; and its parameters.
 _PARTS: Final = (
-    f"low DOUBLE, high DOUBLE, hour INT, completions ARRAY<BIGINT>, timeouts {_DRAWN}, key_counts {_DRAWN}, "
-    "widest BIGINT, ranks ARRAY<DOUBLE>"
+    "low DOUBLE, high DOUBLE, least DOUBLE, upto DOUBLE, hour INT, "
+    f"completions ARRAY<BIGINT>, timeouts {_DRAWN}, key_counts {_DRAWN}, widest BIGINT, ranks ARRAY<DOUBLE>"
 )
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("out", help="folder for the trace")
+    parser.set_defaults(needs={})
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", type=Path, help="model.json, written by fit")
     about = "a workload of Kafka's benchmark: few or many requests expire"
@@ -74,7 +75,7 @@ def trace(numbers: DataFrame, workloads: Sequence[Workload], *, seed: int = 1, r
         numbers: as of ``spark.range(count)``.
         workloads: mixed in proportion to their rates; at least one.
         seed: of the random numbers (default: 1).
-        rate: requests per second, on average over the hours of the day (default: the workloads' own).
+        rate: requests per second, on average over the hours of the day (default: of one instance of the workloads).
 
     Raises: PurgatoryError: the rate is out of its range.
     """
@@ -87,7 +88,8 @@ def trace(numbers: DataFrame, workloads: Sequence[Workload], *, seed: int = 1, r
     placed = counted.withColumn("days", _uniform(seed, ARRIVAL) * F.col("count") / of_day)
     placed = placed.withColumn("at", F.least(F.col("days") % 1 * of_day, F.lit(nextafter(parts[-1][1], 0))))
     known = F.broadcast(numbers.sparkSession.createDataFrame(parts, _PARTS))
-    requests = placed.join(known, (F.col("at") >= F.col("low")) & (F.col("at") < F.col("high")), "inner")
+    drawn = placed.withColumn("which", _uniform(seed, WORKLOAD))
+    requests = drawn.join(known, F.expr("at >= low AND at < high AND which >= least AND which < upto"), "inner")
     hours = F.floor("days") * HOURS + F.col("hour") + F.expr("(at - low) / (high - low)")
     made = requests.select(
         "id",
@@ -112,11 +114,20 @@ def _uniform(seed: int, part: int, *more: Column) -> Column:
 def _parts(workloads: Sequence[Workload], rate: float | None) -> list[tuple[Any, ...]]:
     """Return rows of _PARTS, in order of their time."""
     first_hour = workloads[0].first_hour
-    every = [(hour, each) for hour in range(HOURS) for each in workloads]
-    rates = [each.arrivals_per_second[(first_hour + hour) % HOURS] for hour, each in every]
-    factor = 3600 * (rate * HOURS / sum(rates) if rate else 1)
-    bounds = pairwise([0.0, *accumulate(each * factor for each in rates)])
-    return [(*bound, hour, *_parameters(each)) for bound, (hour, each) in zip(bounds, every, strict=True)]
+    rates = [[each.of_instance((first_hour + hour) % HOURS) for each in workloads] for hour in range(HOURS)]
+    factor = 3600 * (rate * HOURS / sum(map(sum, rates)) if rate else 1)
+    bounds = pairwise([0.0, *accumulate(sum(of_hour) * factor for of_hour in rates)])
+    return [
+        (*bound, *shares, hour, *_parameters(each))
+        for hour, (bound, of_hour) in enumerate(zip(bounds, rates, strict=True))
+        for shares, each in zip(_shares(of_hour), workloads, strict=True)
+    ]
+
+
+def _shares(rates: Sequence[float]) -> Iterator[tuple[float, float]]:
+    """Yield the part from 0 to 1 that each rate has of all."""
+    upto = [*accumulate(rates)]
+    return pairwise([0.0, *(each / (upto[-1] or 1.0) for each in upto[:-1]), 1.0])
 
 
 def _parameters(of: Workload) -> tuple[Any, ...]:

@@ -6,11 +6,12 @@ to be good. The numbers of rows tell if that is wrong; only then are rows judged
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial, reduce
-from typing import Final
+from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 from aiopurgatory.errors import PurgatoryError
 
 from .attempts import CUMULATIVE, Attempt, committed, is_cumulative, read_folder, sums, with_all_before
-from .journal_files import CHANGED, Days, File, days_of, mark_torn, read, rows_by_file, set_lost, with_footers
+from .journal_files import CHANGED, File, mark_torn, read, rows_by_file, set_lost, with_footers
 from .rules import good, quarantined
 from .session import at_once
 from .sums import OF_ROWS, activity, daily, words
@@ -40,26 +41,34 @@ class LostRowsError(PurgatoryError):
 Losses = Counter[tuple[str, str, str]]
 
 
-def take_in(
-    spark: SparkSession, out: str, line: Sequence[Attempt], files: Sequence[File], days: Days, gone: Days
-) -> Losses | None:
-    """Take in *files* as a batch upon the *line* of attempts that count. Sets what became of the rows of each file.
+#: Rows of the tables sealed and forgotten.
+Marks: TypeAlias = Mapping[str, Sequence[tuple[Any, ...]]]
 
-    Args: days: those that were read before and have files. gone: those that have none any more.
-    Returns: the rows that are in no sum; None: another run was faster, so that the batch does not count.
+
+def take_in(
+    spark: SparkSession, out: str, line: Sequence[Attempt], files: Sequence[File], marks: Marks | None = None
+) -> tuple[Sequence[Attempt], Losses] | None:
+    """Take in *files* and *marks* as a batch upon the *line* of attempts that count.
+
+    Sets what became of the rows of each file.
+
+    Returns: the line with this batch, and the rows that are in no sum; None: another run was faster, so that the batch
+        does not count.
     Raises: LostRowsError: the counts do not add up.
     """
     while True:
         batch = _Batch(spark, out, line)
         try:
-            batch.take(files, days, gone)
+            is_written = batch.take(files, marks or {})
         except Exception:
             # Sums are read strictly: a torn file fails them. The next attempt leaves it out.
             if not mark_torn(spark, files):
                 raise
         else:
-            is_nothing = bool(files) and all(each.problem == CHANGED for each in files)
-            return batch.losses if is_nothing or batch.attempt in committed(spark, out) else None
+            if not is_written:
+                return line, batch.losses
+            line = [*line, batch.attempt]
+            return (line, batch.losses) if committed(spark, out) == line else None
 
 
 class _Batch:
@@ -71,13 +80,15 @@ class _Batch:
         self.attempt = Attempt(number, f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{uuid4().hex[:8]}", parent)
         self.losses = Losses()
 
-    def take(self, files: Sequence[File], days: Days, gone: Days) -> None:
+    def take(self, files: Sequence[File], marks: Marks) -> bool:
+        """Return whether there is something to count."""
         readable = with_footers(self._spark, files)
         parts = {"operations": self._operations, "statistics": self._statistics}
         at_once(partial(self._read, [e for e in readable if e.table == name], part) for name, part in parts.items())
         known = [each for each in files if each.problem != CHANGED]
-        if known or not files:
-            self._account(known, days | days_of(each.path for each in known), gone)
+        if known or marks:
+            self._account(known, marks)
+        return bool(known or marks)
 
     def _read(self, files: Sequence[File], sum_up: Callable[[DataFrame, Sequence[File]], None]) -> None:
         if files:
@@ -143,7 +154,7 @@ class _Batch:
                 f"the sums {', '.join(names)} must be of as many operations, got {found}; run ingest again"
             )
 
-    def _account(self, files: Sequence[File], days: Days, gone: Days) -> None:
+    def _account(self, files: Sequence[File], marks: Marks) -> None:
         for each in files:
             if each.problem:
                 self.losses[each.table, each.date, f"file {each.problem}"] += max(each.rows_in, 1)
@@ -154,20 +165,20 @@ class _Batch:
         dates = [self._own(name).select(F.expr(DATES[name]).alias("date")) for name in _DATED]
         touched = reduce(DataFrame.union, dates).where("date IS NOT NULL").distinct()
         self._save(touched.withColumn("attempt", F.lit(self.attempt.name)).coalesce(1), "touched")
-        rows = [(e.table, e.path, e.length, e.modified_us, e.problem, e.rows_in, e.bad, e.duplicates) for e in files]
+        now = time.time_ns() // 1000
+        names = [each for each in columns(SUMS["files"]) if each != "read_us"]
+        rows = [(*(getattr(each, name) for name in names), now) for each in files]
         account = self._spark.createDataFrame(rows, SUMS["files"])
-        if gone:
-            left = {day for _, day in days - gone}
-            lost = [(*each, None if each[1] in left else each[1]) for each in gone]
-            frame = self._spark.createDataFrame(lost, "journal STRING, day STRING, date STRING")
-            self._save(frame.withColumn("date", F.expr("try_cast(date AS DATE)")).coalesce(1), "gone")
+        for name, marked in marks.items():
+            self._save(self._spark.createDataFrame(marked, SUMS[name]).coalesce(1), name)
         if is_cumulative(self.attempt):
             for name in CUMULATIVE[1:]:
                 every = with_all_before(self._own(name), self._before(name), name)
                 every.write.parquet(f"{self._out}/sums/{name}/attempt={self.attempt.name}")
             account = account.union(self._before("files"))
         name = f"batch={self.attempt.batch}/attempt={self.attempt.name}/parent={self.attempt.parent}"
-        account.coalesce(1).write.parquet(f"{self._out}/sums/files/{name}")
+        # In order: a reader of the last days passes over the pages of all others.
+        account.coalesce(1).sortWithinPartitions("day", "path").write.parquet(f"{self._out}/sums/files/{name}")
 
     def _folder(self, name: str) -> str:
         """Return the folder of the batch's own sums."""

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from functools import partial
+from typing import Final, Literal
+from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
 from .attempts import literal
+from .failures import OF_JOBS, problem_of_file
 from .tables import JOURNAL, columns
 
 #: The problem of a file that gets no account: if it is there again, it is new.
 CHANGED: Final = "changed or was deleted while it was read"
-_DAY: Final = re.compile("(.*)/(?:operations|statistics)/date=([^/]+)/")
+NO_JOURNAL: Final = "there is no journal in {}: give the folder that Journal() writes to"
+#: Columns of the table files. A file that differs in one of them from all that were read is new.
+IDENTITY: Final = ("path", "length", "modified_us")
+_DAY: Final = re.compile("/(?:operations|statistics)/date=([^/]+)/")
 _PLACE: Final = re.compile(r"/(operations|statistics)/date=([^/]+)/hour=[^/]+/[^/]+$")
-_TYPE: Final = re.compile(r"Parquet column \[(\w+)\]. Expected Spark type (\w+), actual Parquet type (\w+)")
 #: For scans that tell which files are torn. Sums are read strictly.
 _LENIENT: Final = {"ignoreMissingFiles": "true", "ignoreCorruptFiles": "true"}
 
@@ -41,33 +47,80 @@ class File:
     bad: int = 0
     duplicates: int = 0
 
+    @property
+    def day(self) -> str:
+        return day_of(self.path)
 
-#: Pairs of a journal's folder and a day.
-Days: TypeAlias = set[tuple[str, str]]
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a journal, but for those of sealed days."""
+
+    #: Rows of IDENTITY, and ``uri_hash``. Spark leaves empty files out.
+    files: DataFrame
+    #: The paths of all files.
+    paths: Sequence[str]
+
+    @property
+    def days(self) -> set[str]:
+        """The days that have files, as in the names of their folders; "" for files that lie elsewhere."""
+        return {day_of(path) for path in self.paths}
+
+    def unread(self, known: DataFrame) -> list[File]:
+        """Return the files that are not among *known* ones, in order of their paths."""
+        seen = Observation()
+        there = self.files.observe(seen, F.count(F.lit(1)).alias("files"))
+        new = there.join(known, [*IDENTITY], "left_anti").select("path", "uri_hash", "length", "modified_us")
+        # Spark drops the observation of no rows.
+        files = [File(*row) for row in new.collect()] if self.paths else []
+        if self.paths and seen.get["files"] < len(self.paths):
+            others = (self.files, known.where("length = 0"))
+            empty = set(self.paths).difference(
+                *([row.path for row in each.select("path").collect()] for each in others)
+            )
+            files += [File(path, 0, 0, 0) for path in empty]
+        return sorted(files, key=lambda each: each.path)
 
 
-def listed(spark: SparkSession, journal: str) -> list[File]:
-    """Return all files of the *journal*, in order of their paths. Raises: PurgatoryError: there is no journal."""
+def listed(spark: SparkSession, journal: str, sealed: Collection[str]) -> Listing:
+    """List the files of the *journal*, but for those of *sealed* days. Raises: PurgatoryError: there is no journal."""
     options = {"recursiveFileLookup": "true", "pathGlobFilter": "*.parquet"}
+    columns = "path", F.xxhash64("_metadata.file_path"), "length", F.unix_micros("modificationTime")
     try:
-        found = spark.read.format("binaryFile").options(**options).load(literal(journal))
-        columns = "path", F.xxhash64("_metadata.file_path"), "length", F.unix_micros("modificationTime")
-        return sorted((File(*row) for row in found.select(*columns).collect()), key=lambda each: each.path)
+        found = spark.read.format("binaryFile").options(**options).load(_but(journal, sealed))
+        files = found.select(*columns).toDF("path", "uri_hash", "length", "modified_us")
+        paths = [unquote(each).replace("file:///", "file:/", 1) for each in found.inputFiles()]
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        raise PurgatoryError(f"there is no journal in {journal}: give the folder that Journal() writes to") from None
+        if not sealed:
+            raise PurgatoryError(NO_JOURNAL.format(journal)) from None
+        return Listing(spark.createDataFrame([], "path STRING, uri_hash BIGINT, length BIGINT, modified_us BIGINT"), [])
+    return Listing(files, paths)
 
 
-def days_of(paths: Iterable[str]) -> Days:
-    """Return the days in *paths* of files."""
-    return {(day[1], day[2]) for day in map(_DAY.match, paths) if day}
+def day_of(path: str) -> str:
+    """Return the day in the *path* of a file; "" if it lies in no folder of a day."""
+    day = _DAY.search(path)
+    return day[1] if day else ""
 
 
-def without_files(known: Days, there: Days, before: Days) -> Days:
-    """Return the *known* days that have no file any more. Journals of which nothing is *there* stay as before."""
-    journals = {journal for journal, _ in there}
-    return {each for each in known if (each not in there if each[0] in journals else each in before)}
+def _but(journal: str, sealed: Collection[str]) -> str:
+    """Return the pattern of all in the *journal* but its *sealed* days."""
+    if not sealed:
+        return literal(journal)
+    tables, days = ["operations", "statistics"], _others([f"date={day}" for day in sealed])
+    return f"{literal(journal)}/{{{','.join([_others(tables), *(f'{table}/{days}' for table in tables)])}}}"
+
+
+def _others(names: Collection[str]) -> str:
+    """Return the pattern of all names but these and hidden ones, by their first letter that differs."""
+    following = defaultdict[str, set[str]](set, {"": {".", "_"}})
+    for name in names:
+        for n, letter in enumerate(name):
+            following[name[:n]].add(letter)
+    others = [f"{literal(name)}[^{''.join(sorted(letters))}]*" for name, letters in following.items()]
+    return f"{{{','.join([*others, *filter(None, following), *(f'{literal(name)}?*' for name in names)])}}}"
 
 
 def placed(files: list[File]) -> list[File]:
@@ -96,15 +149,12 @@ def with_footers(spark: SparkSession, files: Sequence[File]) -> list[File]:
     """Set how many rows *files* have; return those that can be read."""
     there = [each for each in files if not each.problem]
     reader = spark.read.schema("sequence BIGINT").options(recursiveFileLookup="true", **_LENIENT)
-    try:
-        rows = reader.parquet(*(literal(each.path) for each in there)) if there else None
-        found = rows_by_file(rows.select(F.col("_metadata.file_path").alias("file"))) if rows else {}
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        for each in there:
-            each.problem = problem_of(spark, each)
-        return with_footers(spark, there)
+
+    def count(some: Sequence[File]) -> dict[int, int]:
+        rows = reader.parquet(*(literal(each.path) for each in some))
+        return rows_by_file(rows.select(F.col("_metadata.file_path").alias("file")))
+
+    found = _rows_of_readable(there, count)
     for each in there:
         each.rows_in = found.get(each.uri_hash, 0)
         # A torn file has no footer that counts. An empty one has none either, but can be read.
@@ -117,12 +167,25 @@ def mark_torn(spark: SparkSession, files: Sequence[File]) -> bool:
     torn = False
     for table, schema in JOURNAL.items():
         own = [each for each in files if each.table == table and not each.problem]
-        found = rows_by_file(read(spark, own, **_LENIENT), *columns(schema)) if own else {}
+        found = _rows_of_readable(own, partial(_count_all, spark, columns(schema)))
         for each in own:
             each.bad = each.duplicates = 0
             if found.get(each.uri_hash, 0) != each.rows_in:
                 each.problem, torn = problem_of(spark, each) or CHANGED, True
     return torn
+
+
+def _count_all(spark: SparkSession, names: Sequence[str], files: Sequence[File]) -> dict[int, int]:
+    return rows_by_file(read(spark, files, **_LENIENT), *names)
+
+
+def _rows_of_readable(files: Sequence[File], count: Callable[[Sequence[File]], dict[int, int]]) -> dict[int, int]:
+    """Count the rows of the *files* that can be scanned. The scan passes over most others, and some fail it."""
+    try:
+        return count(files) if files else {}
+    except OF_JOBS:
+        half = len(files) // 2
+        return {} if not half else _rows_of_readable(files[:half], count) | _rows_of_readable(files[half:], count)
 
 
 def set_lost(files: Sequence[File], which: Literal["bad", "duplicates"], found: Mapping[int, int]) -> None:
@@ -132,16 +195,14 @@ def set_lost(files: Sequence[File], which: Literal["bad", "duplicates"], found: 
 
 
 def problem_of(spark: SparkSession, file: File) -> str | None:
-    """Return why *file* cannot be read; None: it can."""
+    """Return why *file* cannot be read; None: it can. An error of the machines passes."""
+    if not file.length:
+        return "is empty, of 0 bytes"
     try:
         rows_by_file(read(spark, [file]), *columns(JOURNAL[file.table]))
-    except Exception as error:
-        text = str(error)
-        if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text:
-            return CHANGED
-        if match := _TYPE.search(text):
-            return f"column {match[1]} must be of type {match[2].upper()}, got {match[3].upper()}"
-        return "is torn, or no Parquet file"
+    except OF_JOBS as error:
+        is_gone = "PATH_NOT_FOUND" in str(error) or "FILE_NOT_EXIST" in str(error)
+        return CHANGED if is_gone else problem_of_file(error)
     return None
 
 

@@ -42,6 +42,7 @@ class Workload:
         operations: how many were recorded (default: 0).
         seconds_covered: how many seconds of them the journal covers (default: 0).
         expired: share of them that expired; None: not recorded (default).
+        instances: how many instances of the purgatory share the arrivals, on average (default: 1).
         findings: how well the model fits, and what is extrapolated, in words.
     """
 
@@ -56,6 +57,7 @@ class Workload:
     operations: float = 0.0
     seconds_covered: float = 0.0
     expired: float | None = None
+    instances: float = 1.0
     findings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -65,12 +67,17 @@ class Workload:
             ("arrivals_per_second", "24 numbers >= 0, some > 0", len(rates) == HOURS and _known(*rates) and any(rates)),
             ("completion_ms", "numbers >= 0, or null", bool(times) and _known(*(each or 0 for each in times))),
             ("key_ranks", "numbers that grow from 0", ranks[1:] and _known(*ranks) and [*ranks] == sorted({0, *ranks})),
+            ("instances", "a number >= 1", _known(own.instances) and own.instances >= 1),
             ("first_hour", "from 0 to 23", isinstance(first, int) and first in range(HOURS)),
             ("timeouts_ms", pairs.format("timeout >= 0, or null"), _shared(own.timeouts_ms, 0, null=True)),
             ("key_counts", pairs.format("whole number >= 1"), _shared(own.key_counts, 1, whole=True)),
         ):
             if not holds:
                 raise ModelError(f"{name} must be {rule}, got {getattr(own, name)!r}")
+
+    def of_instance(self, hour: int) -> float:
+        """Return the arrivals per second of one instance, in an hour of the day."""
+        return self.arrivals_per_second[hour] / self.instances
 
 
 def _known(*values: Any) -> bool:
@@ -112,7 +119,7 @@ def enough(workloads: Sequence[Workload]) -> int:
 
     A wait ends at its timeout, or at the time by which nearly all complete.
     """
-    rate = sum(max(each.arrivals_per_second) for each in workloads)
+    rate = sum(max(map(each.of_instance, range(HOURS))) for each in workloads)
     ends = [(each.completion_ms[-1], timeout_ms) for each in workloads for timeout_ms, _ in each.timeouts_ms]
     longest_ms = max(min(inf if ms is None else ms for ms in pair) for pair in ends)
     return int(min(max(4 * rate * longest_ms / 1000, 20_000), 100_000))

@@ -41,6 +41,7 @@ _MADE: Final = "attempt STRING, library STRING"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("out", help="folder given to ingest")
+    parser.set_defaults(needs={"out": ("sums", attempts.NO_SUMS)})
     promises.arguments(parser)
 
 
@@ -60,25 +61,26 @@ def report(spark: SparkSession, out: str) -> None:
     """
     line = attempts.committed(spark, out)
     if not line:
-        raise PurgatoryError(f"there are no sums in {out}: run ingest with this folder first")
+        raise PurgatoryError(attempts.NO_SUMS.format(out))
     names, made = [each.name for each in line], attempts.read_folder(spark, f"{out}/report/made", _MADE).first()
     known = made.attempt if made and made.library == aiopurgatory.__version__ else ""
     if known == names[-1]:
         return
-    gone = attempts.dates_gone(spark, out, names[-1])
+    first = attempts.first_day(spark, out, line)
     # Days that are not written anew stay: to remove one, all are.
-    can_add = known in names and attempts.dates_gone(spark, out, known) == gone
-    _Report(spark, out, line, names[names.index(known) + 1 :] if can_add else None, gone).write()
+    old = line[: names.index(known) + 1] if known in names else []
+    can_add = bool(old) and attempts.first_day(spark, out, old) == first
+    _Report(spark, out, line, names[len(old) :] if can_add else None, first).write()
 
 
 class _Report:
     """One report: the attempts that it is made from, and the days to make; None: all."""
 
     def __init__(
-        self, spark: SparkSession, out: str, line: Sequence[Attempt], new: Sequence[str] | None, gone: set[date]
+        self, spark: SparkSession, out: str, line: Sequence[Attempt], new: Sequence[str] | None, first: date
     ) -> None:
-        """Args: new: the names of the attempts that the last report did not know; None: all are. gone: hidden dates."""
-        self._spark, self._out, self._line, self._gone = spark, out, line, gone
+        """Args: new: the names of the attempts that the last report did not know; None: all are."""
+        self._spark, self._out, self._line, self._first = spark, out, line, first
         self._touched = attempts.sums(spark, out, "touched", line).collect()
         # The day beside a day with rows is covered up to midnight.
         self._days = None if new is None else _and_beside({day for day, name in self._touched if name in new})
@@ -96,6 +98,7 @@ class _Report:
         self._by_day("minutes", minutes, *KEYS, "minute")
         minutes = _among(attempts.table(self._spark, self._out, "minutes"), self._days)
         self._by_day("days", tables.days(self._of_days("daily"), minutes, hours), *KEYS)
+        self._whole("timeouts", tables.timeouts(self._sums("daily"), hours))
         days = _among(attempts.table(self._spark, self._out, "days"), self._days and _and_beside(self._days))
         self._by_day("changes", tables.changes(days), F.desc(F.abs("change")), *KEYS, "measure")
 
@@ -110,9 +113,7 @@ class _Report:
         self._whole("lost", tables.lost(self._sums("losses")))
         # Folders of quarantined files may have any date.
         latest = datetime.now(UTC).date() + _ONE
-        newest = max(
-            (day for day, _ in self._touched if day <= latest and day not in self._gone), default=date.min + _ONE
-        )
+        newest = max((day for day, _ in self._touched if day <= latest), default=date.min + _ONE)
         last = {newest, newest - _ONE}
         self._whole("settings", tables.settings(_among(self._sums("snapshots", last), last, DATES["snapshots"])))
 
@@ -130,7 +131,7 @@ class _Report:
         if days is not None:
             names = {name for day, name in self._touched if day in days}
             line = [each for each in self._line if each.name in names]
-        return attempts.without(attempts.sums(self._spark, self._out, name, line), name, self._gone)
+        return attempts.since(self._first, attempts.sums(self._spark, self._out, name, line), name)
 
     def _of_days(self, name: str) -> DataFrame:
         """Return the sums of the days to make."""

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from .sums import middle, named, total
-from .tables import DAY, KEYS, LATENESS, MEASURES, OUTCOMES, SECOND, WAITED, WORK
+from .tables import COUNTERS, DAY, KEYS, LATENESS, LEVELS, MEASURES, OF_PROCESS, OUTCOMES, SECOND, WAITED
 
 _COUNTS: Final = ("operations", *OUTCOMES, "missed_triggers")
 #: The measures to compare with the day before, for kinds with at least FEWEST operations.
@@ -18,6 +18,8 @@ COMPARED: Final = (
     *("waited_p50_us", "waited_p99_us", "lateness_p99_us", "pending_peak"),
 )
 _FEWEST: Final = 100
+#: Shorter timeouts are parts of the usual one.
+_DIVISORS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 def minutes(activity: DataFrame, waiting: DataFrame, hours: DataFrame) -> DataFrame:
@@ -156,16 +158,36 @@ def hot_keys(keys: DataFrame, names: DataFrame, top: int = 20) -> DataFrame:
 
 
 def work(snapshots: DataFrame) -> DataFrame:
-    """Return the growth of the counters of a purgatory by minute, and of the rows that journals dropped.
+    """Return the growth of the counters of a purgatory by minute, and its largest levels.
 
     The first snapshot of an instance only sets the starting values. The journal takes it when a purgatory is opened.
-    Each purgatory of an instance reports the rows that it dropped: here they are of the first one that did.
+    Each purgatory of an instance reports the counters of the process: here they are of the first one that did.
     """
     once = snapshots.dropDuplicates(["purgatory", "instance", "at"])
-    grown = _grown(_grown(once, WORK, "purgatory", "instance"), ["dropped_rows"], "instance")
-    by = ("purgatory", F.date_trunc("minute", "at").alias("minute"))
-    summed = grown.groupBy(*by).agg(*(F.sum(name).alias(name) for name in (*WORK, "dropped_rows")))
-    return summed.orderBy("purgatory", "minute")
+    grown = _grown(_grown(once, COUNTERS, "purgatory", "instance"), OF_PROCESS, "instance")
+    counts = [F.sum(name).alias(name) for name in (*COUNTERS, *OF_PROCESS)]
+    levels = [F.max(name).alias(name) for name in LEVELS]
+    minute = F.date_trunc("minute", "at").alias("minute")
+    of_instances = grown.groupBy("purgatory", "instance", minute).agg(*counts, *levels)
+    names = (*COUNTERS, *OF_PROCESS, *LEVELS)
+    return of_instances.groupBy("purgatory", "minute").agg(*(F.sum(name).alias(name) for name in names))
+
+
+def timeouts(daily: DataFrame, hours: DataFrame) -> DataFrame:
+    """For the usual timeout of each kind, and shorter ones: the share that would expire, and the mean wait."""
+    bins = hours.where("timeout IS NOT NULL").groupBy("series", "timeout")
+    means = bins.agg(F.sum("operations").alias("number"), F.expr("sum(total) / sum(operations) AS mean_us"))
+    usual = means.groupBy("series").agg(F.max_by("mean_us", "number").alias("usual_us"))
+    tried = usual.select("series", "usual_us", F.explode(F.array(*map(F.lit, _DIVISORS))).alias("divisor"))
+    waits = daily.select("series", "outcome", "operations", middle(F.col("waited")).alias("waited_us"))
+    both = waits.join(F.broadcast(tried), "series").withColumn("timeout_us", F.col("usual_us") / F.col("divisor"))
+    expires = f"IF(divisor = 1, outcome = {OUTCOMES.index('expired')}, waited_us > timeout_us)"
+    found = both.groupBy("series", "timeout_us", F.expr("divisor = 1 AS is_in_use")).agg(
+        F.sum("operations").alias("operations"),
+        F.expr(f"sum(IF({expires}, operations, 0D)) / sum(operations) AS expired_share"),
+        F.expr("sum(operations * least(waited_us, timeout_us)) / sum(operations) AS waited_mean_us"),
+    )
+    return named(found, hours).orderBy(*KEYS, F.desc("timeout_us"))
 
 
 def lost(losses: DataFrame) -> DataFrame:

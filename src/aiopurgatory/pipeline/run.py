@@ -27,9 +27,10 @@ import aiopurgatory
 from aiopurgatory.replay.target import Setting
 
 from . import advise, generate, simulate
-from .attempts import ADVICE, MODEL, PAGE, alone, documents, newest, write
+from .attempts import ADVICE, MODEL, PAGE, alone, committed, documents, write
 from .fit import fit
 from .ingest import ingest, summary
+from .journal_files import NO_JOURNAL
 from .model import enough, to_json
 from .page.page import write_page
 from .page.promises import Limits
@@ -42,6 +43,7 @@ _MADE: Final = "made.json"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("journal", help="folder of the journal")
+    parser.set_defaults(needs={"journal": ("", NO_JOURNAL)})
     parser.add_argument("out", help="folder for all results")
     parser.add_argument("--rows", type=generate.rows, help="requests in the trace (default: 20,000 to 100,000)")
     simulate.grid_arguments(parser)
@@ -79,7 +81,7 @@ def run_all(
     """
     settings = settings or simulate.grid()
     print(*summary(_timed("ingest", lambda: ingest(spark, journal, out))), sep="\n", flush=True)
-    options = repr((aiopurgatory.__version__, newest(spark, out), rows, settings, max_lateness_ms))
+    options = repr((aiopurgatory.__version__, committed(spark, out)[-1:], rows, settings, max_lateness_ms))
     page, made = folder / PAGE, dict[str, str]()
     with suppress(OSError, ValueError):  # none, or a broken one
         made = json.loads((folder / _MADE).read_text(encoding="utf-8"))

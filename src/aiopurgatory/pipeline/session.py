@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar, cast
 from urllib.parse import urlsplit
@@ -29,6 +30,7 @@ import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 
 from . import java
+from .attempts import here
 from .failures import plain_errors
 
 R = TypeVar("R")
@@ -43,8 +45,9 @@ _CONNECT_PORT: Final = 15002
 _RETRIES: Final = 5
 #: Seconds for a session to end after an error.
 _LAST_CALL: Final = 0.5
-#: A local journal of more bytes than this is worth Java's second compiler.
+#: A local journal of more bytes than this is worth Java's second compiler. The size of so many files says enough.
 _LARGE: Final = 100_000_000
+_COUNTED: Final = 1_000
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,19 +78,29 @@ def _setting(text: str) -> tuple[str, str]:
 
 def session_of(args: argparse.Namespace) -> AbstractContextManager[SparkSession]:
     """Return session() with the options of the command line."""
+    if args.master.startswith("local") and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _look(args)
     size = 0
     with suppress(AttributeError, OSError):  # the size only chooses the compiler: without a journal here, it is small
-        size = sum(path.stat().st_size for path in Path(args.journal).rglob("*.parquet"))
+        size = sum(path.stat().st_size for path in islice(Path(args.journal).rglob("*.parquet"), _COUNTED))
     return session(args.master, memory=args.memory, settings=dict(args.conf), large=size > _LARGE)
+
+
+def _look(args: argparse.Namespace) -> None:
+    """Raises: PurgatoryError: a folder here is missing, or cannot be written to. Spark takes seconds to find out."""
+    for name, (inside, problem) in args.needs.items():
+        folder = here(getattr(args, name))
+        if folder and not (folder / inside).exists():
+            raise PurgatoryError(problem.format(getattr(args, name)))
+    if out := here(args.out):
+        place = next(each for each in (out, *out.absolute().parents) if each.exists())
+        if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+            raise PurgatoryError(f"out must be a folder to write to, got {args.out}: {place} is not, choose another")
 
 
 @contextmanager
 def session(
-    master: str = "local[*]",
-    *,
-    memory: str = "1g",
-    settings: Mapping[str, str] | None = None,
-    large: bool = False,
+    master: str = "local[*]", *, memory: str = "1g", settings: Mapping[str, str] | None = None, large: bool = False
 ) -> Iterator[SparkSession]:
     """Make a Spark session for the block, or use the active one. A new one has its times in UTC.
 

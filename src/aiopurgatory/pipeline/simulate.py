@@ -33,7 +33,7 @@ WHEEL_SIZES: Final = (20, 64)
 PURGE_INTERVALS: Final = (0, 1_000)
 _SETTING: Final = "tick_ms DOUBLE, wheel_size BIGINT, purge_interval BIGINT"
 _RULE: Final = (
-    "arrival_us >= 0 AND size(keys) > 0 AND NOT exists(keys, key -> key IS NULL) AND timeout_us >= 0 "
+    "arrival_us >= 0 AND size(keys) > 0 AND size(array_compact(keys)) = size(keys) AND timeout_us >= 0 "
     "AND coalesce(completion_us, 0) >= 0"
 )
 _STEPS: Final = ("cascades", "wakeups", "heap_operations", "purges", "purge_visits")
@@ -46,6 +46,7 @@ SCHEMA: Final = ", ".join([_SETTING, *(f"{name} BIGINT" for name in _COUNTS)])
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("trace", help="folder written by generate")
+    parser.set_defaults(needs={"trace": ("", "there is no trace in {}: give the folder that generate has printed")})
     parser.add_argument("out", help="folder for the results")
     grid_arguments(parser)
 

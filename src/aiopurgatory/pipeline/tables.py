@@ -19,7 +19,8 @@
 | files     | file of the journal that was read                               | rows_in, bad, duplicates            |
 | losses    | date, what                                                      | rows                                |
 | touched   | date whose report a batch changes, attempt                      |                                     |
-| gone      | journal, day: one whose files have all been deleted; attempt    | date, if no journal has files of it |
+| sealed    | journal, day: its folder of this day is not listed any more     |                                     |
+| forgotten | date before which the report leaves out all days                |                                     |
 
 ``series`` is a purgatory and kind, as a number: the table ``hours`` has their names. ``outcome`` is its place in
 OUTCOMES. ``minute``, ``hour`` and ``second`` count from 1970, in UTC, and tell when an operation ended. ``waited`` and
@@ -31,13 +32,16 @@ are the first and the last end in that hour, in microseconds since 1970.
 ``change`` is the change in the number of waiting operations that a whole second sees first. An operation that waits
 over midnight leaves the day before and enters the next, so the changes of each date sum to 0. ``watched`` sums
 weight * key_count. A word is ``sequence div 64``; its bits tell which of its 64 numbers have been counted. A file of
-the same path, length and ``modified_us`` is read once; ``problem`` says why its rows are not counted.
+the same path, length and ``modified_us`` is read once; ``problem`` says why its rows are not counted. ``day`` is in the
+name of its folder, and ``read_us`` is when it was read, in microseconds since 1970.
 
 **Tables of the report** (REPORT) are for people, the page, and other tools. ``covered_s`` is how many seconds of the
 minute or day the purgatory's journal covers. Percentiles are within 2 %, null where nothing
 ended. ``pending`` is the number of waiting operations. ``change`` is (now - before) / the larger of both, from
--1 (gone) to 1 (new). ``lost`` counts rows that are in no sum, by their reason. ``dropped_rows`` never
-reached the journal.
+-1 (gone) to 1 (new). ``work`` has the growth of counters, and the largest levels of each instance, added up.
+``collector_us`` is the time that processes spent in Python's garbage collector. ``timeouts`` tells how many operations
+would have expired with shorter timeouts, and how long they would have waited. ``lost`` counts rows that are in no sum,
+by their reason. ``dropped_rows`` never reached the journal.
 """
 
 from __future__ import annotations
@@ -103,10 +107,11 @@ SUMS: Final = {
     "snapshots": _FIELDS["statistics"],
     "seen": "instance STRING, word BIGINT, bits BIGINT, rows BIGINT, named BIGINT",
     "files": "table STRING, path STRING, length BIGINT, modified_us BIGINT, problem STRING, "
-    "rows_in BIGINT, bad BIGINT, duplicates BIGINT",
+    "rows_in BIGINT, bad BIGINT, duplicates BIGINT, day STRING, read_us BIGINT",
     "losses": "date DATE, what STRING, rows BIGINT",
     "touched": "date DATE, attempt STRING",
-    "gone": "journal STRING, day STRING, date DATE, attempt STRING",
+    "sealed": "journal STRING, day STRING",
+    "forgotten": "before DATE",
 }
 #: Sums by time -> the day of a row.
 DATES: Final = {
@@ -125,14 +130,25 @@ MEASURES: Final = (
     *(*WAITED, *LATENESS, "pending_mean", "pending_peak"),
 )
 #: Counters of the journal's statistics whose growth is the work of a purgatory.
-WORK: Final = ("checks", "checks_without_effect", "purges", "purged", "cascaded", "wakeups", "undelivered", "refused")
+WORK: Final = (
+    *("checks", "checks_without_effect", "checks_of_twins", "reads", "reads_in_vain"),
+    *("purges", "purged", "cascaded", "wakeups", "undelivered", "refused"),
+)
+#: The same for a report, but not for its page.
+COUNTERS: Final = (*WORK, "completed")
+#: Counters of the process, which all of its purgatories report.
+OF_PROCESS: Final = ("dropped_rows", "collector_us")
+#: Levels in the journal's statistics.
+LEVELS: Final = ("pending", "watched_entries", "keys")
 REPORT: Final = {
     "minutes": f"date DATE, {_BY}, minute TIMESTAMP, " + _of("DOUBLE", *MEASURES),
     "days": f"date DATE, {_BY}, " + _of("DOUBLE", *MEASURES),
     "changes": f"date DATE, {_BY}, measure STRING, before DOUBLE, now DOUBLE, change DOUBLE",
     "hot_keys": "purgatory STRING, place INT, key_hash BIGINT, key STRING, operations DOUBLE, share DOUBLE, "
     "keys_each DOUBLE",
-    "work": "purgatory STRING, minute TIMESTAMP, " + _of("BIGINT", *WORK, "dropped_rows"),
+    "work": "purgatory STRING, minute TIMESTAMP, " + _of("BIGINT", *COUNTERS, *OF_PROCESS, *LEVELS),
+    "timeouts": f"{_BY}, timeout_us DOUBLE, is_in_use BOOLEAN, operations DOUBLE, expired_share DOUBLE, "
+    "waited_mean_us DOUBLE",
     "lost": "date DATE, what STRING, rows BIGINT",
     "settings": "purgatory STRING, instances BIGINT, tick_s DOUBLE, wheel_size BIGINT, purge_interval BIGINT",
     "seconds": f"date DATE, {_BY}, second TIMESTAMP, " + _of("DOUBLE", *OUTCOMES, "pending"),

@@ -6,6 +6,7 @@ tables of the report to what fits a page: a few hundred steps, the busiest purga
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from ..report_tables import COMPARED
 from ..session import at_once
 from ..tables import ERROR, OUTCOMES, REPORT, WORK
 from .figures import DAY, MINUTE, Axis, Floats, Plot, axis_of, count, duration, linear, logarithmic, plot, share, shown
+from .findings import findings
 from .promises import PROMISES, Limits, judged
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -72,6 +74,7 @@ def read(spark: SparkSession, out: str, limits: Limits) -> Found:
     first = _collected(
         totals=busiest(tables["days"], SHOWN),
         promises=judged(minutes, tables["work"], limits).limit(MOST_PROMISES),
+        findings=findings(tables, limits).limit(ROWS),
         ends=load.agg(*(F.unix_seconds(end("minute")) for end in (F.min, F.max))),
         changes=latest(tables["changes"]),
         settings=tables["settings"].orderBy("purgatory", "tick_s").limit(ROWS),
@@ -82,7 +85,8 @@ def read(spark: SparkSession, out: str, limits: Limits) -> Found:
     is_shown = F.col("purgatory").isin([each.purgatory for each in shown])
     key = F.coalesce("key", F.format_string("#%016x", "key_hash"))
     later = _collected(
-        load=steps(load.where(is_shown), axis),
+        load=steps(load.where(is_shown), tables["work"], axis),
+        timeouts=tables["timeouts"].where(is_shown).where("expired_share < 0.999 OR is_in_use").limit(10 * ROWS),
         days=largest(tables["days"].where(is_shown)),
         hot_keys=tables["hot_keys"].where(is_shown).withColumn("key", key).orderBy("purgatory", "place"),
         work=tables["work"].where(is_shown).groupBy("purgatory").agg(*(F.sum(name).alias(name) for name in WORK)),
@@ -122,10 +126,21 @@ def _template() -> Template:
     made = Environment(
         autoescape=True, finalize=_printable, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters.update(count=count, share=share, duration=duration, shown=shown)
+    made.filters.update(count=count, share=share, duration=duration, shown=shown, labelled=_labelled)
     made.globals.update(COMPARED=COMPARED, ERROR=ERROR, OUTCOMES=OUTCOMES, PROMISES=PROMISES, WORK=WORK)
     made.globals.update(ROWS=ROWS, SHOWN=SHOWN)
     return made.from_string(files("aiopurgatory.pipeline.page").joinpath("page.html").read_text(encoding="utf-8"))
+
+
+def _labelled(rows: str, names: Sequence[str]) -> str:
+    """Give each cell of the *rows* of a table the name of its column: phones show it beside the value."""
+
+    def cells(row: str) -> str:
+        parts = row.split("<td")
+        labels = (f'<td data-label="{html.escape(name)}"' for name in names)
+        return parts[0] + "".join(label + part for label, part in zip(labels, parts[1:], strict=False))
+
+    return "<tr".join(cells(row) for row in str(rows).split("<tr"))
 
 
 def _printable(value: object) -> object:
@@ -181,11 +196,19 @@ def by_second(seconds: DataFrame, minutes: DataFrame) -> DataFrame:
     return both.select("purgatory", F.col("second").alias("minute"), *OUTCOMES, *pending, *TIMES)
 
 
-def steps(minutes: DataFrame, axis: Axis) -> DataFrame:
-    """Minutes -> the load of each purgatory by step of *axis*, all of its kinds together."""
+def steps(minutes: DataFrame, work: DataFrame, axis: Axis) -> DataFrame:
+    """Minutes, work -> the load of each purgatory by step of *axis*, all of its kinds together.
+
+    The statistics know of all that are waiting, rows only of those that have ended.
+    """
     largest_of = [F.max(name).alias(name) for name in TIMES]
     counts = [F.sum(name).alias(name) for name in (*OUTCOMES, "pending_mean", "pending_peak")]
+    known = work.select("purgatory", F.col("minute").alias("of_minute"), "pending")
     pooled = minutes.groupBy("purgatory", "minute").agg(*counts, *largest_of)
+    pooled = pooled.withColumn("of_minute", F.date_trunc("minute", "minute")).join(
+        known, ["purgatory", "of_minute"], "left"
+    )
+    pooled = pooled.withColumns({name: F.greatest(name, "pending") for name in ("pending_mean", "pending_peak")})
     number = F.expr(f"CAST(unix_seconds(minute) div {axis.step} - {int(axis.start // axis.step)} AS INT)")
     return pooled.groupBy("purgatory", number.alias("step")).agg(
         *(F.sum(name).alias(name) for name in OUTCOMES),

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-#: Unless a limit is given, MARGIN times the usual share may expire, plus 0.01. Usual is the share in the whole journal.
+#: More than usual expire above MARGIN times the share in the whole journal, plus 0.01.
 MARGIN: Final = 1.5
 _ABOUT: Final = {
-    "max_expired_share": "share of a purgatory's operations that may expire (default: half more than usual)",
+    "max_expired_share": "share of a purgatory's operations that may expire (default: %(default)g)",
     "max_lateness_ms": "99 %% of expirations must be at most this late, in ms (default: %(default)g)",
     "max_missed_share": "share of operations that may be completed only by the last try (default: %(default)g)",
     "max_dropped_rows": "rows that all journals together may drop in a minute (default: %(default)g)",
@@ -23,6 +23,7 @@ _ABOUT: Final = {
 #: By promise: the attribute of Limits, which tells the unit of its values, too.
 PROMISES: Final = {
     "share expired": "max_expired_share",
+    "more expired than usual": "usual_share",
     "late p99": "max_lateness_ms",
     "missed triggers": "max_missed_share",
     "dropped rows": "max_dropped_rows",
@@ -34,8 +35,8 @@ class Limits:
     """The promises for every minute.
 
     Attributes:
-        max_expired_share: share of a purgatory's operations that may expire (default: 1.5 times its share in the whole
-            journal, plus 0.01).
+        max_expired_share: share of a purgatory's operations that may expire (default: 0.5). Raise it for long polls of
+            what seldom changes.
         max_lateness_ms: the 99th percentile of lateness of expired operations (default: 100). No minute keeps a limit
             below the purgatory's tick.
         max_missed_share: share of a purgatory's operations that may be completed by the last try at their deadline
@@ -46,7 +47,7 @@ class Limits:
     Raises: PurgatoryError: a limit is refused.
     """
 
-    max_expired_share: float | None = None
+    max_expired_share: float = 0.5
     max_lateness_ms: float = 100.0
     max_missed_share: float = 0.001
     max_dropped_rows: float = 0.0
@@ -54,7 +55,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value is not None and not value >= 0:
+            if not value >= 0:
                 raise PurgatoryError(f"{name} must be >= 0, got {value:g}")
 
 
@@ -75,8 +76,9 @@ def judged(minutes: DataFrame, work: DataFrame, limits: Limits) -> DataFrame:
 
     Broken ones come first. The columns are purgatory, name, verdict, limit, and how many minutes were ``judged`` and
     ``broken``. ``now`` is the value of the last minute with enough operations, which begins ``at``; it is null where
-    nothing expired. The verdict is of that minute: kept, broken, or unknown without one. ``since`` is the first minute
-    with the same verdict; null: all minutes had it.
+    nothing expired. ``worst`` is the largest value, of the minute ``worst_at``, in which ``collector_us`` went to
+    Python's garbage collector. The verdict is of the last minute: kept, broken, or unknown without one. ``since`` is
+    the first minute with the same verdict; null: all minutes had it.
     """
     order = Window.partitionBy("purgatory", "name").orderBy("minute")
     rows = _values(minutes, limits).unionByName(_dropped(minutes, work, limits))
@@ -86,14 +88,28 @@ def judged(minutes: DataFrame, work: DataFrame, limits: Limits) -> DataFrame:
     known = following.groupBy("purgatory", "name").agg(
         *(F.max("limit").alias("limit"), F.count_if(is_known).alias("judged")),
         *(F.count_if(is_known & F.col("bad")).alias("broken"), F.max_by("bad", "minute").alias("is_broken")),
-        *(F.max_by("value", "minute").alias("now"), F.max("value").alias("worst"), F.max("minute").alias("at")),
+        *(F.max_by("value", "minute").alias("now"), F.max("minute").alias("at")),
+        *(F.max("value").alias("worst"), F.max_by("minute", "value").alias("worst_at")),
         F.max(F.when(F.col("bad"), F.col("next"))).alias("after_bad"),
         F.max(F.when(~F.col("bad"), F.col("next"))).alias("after_good"),
     )
     verdict = F.when(F.col("judged") == 0, "unknown").when(F.col("is_broken"), "broken").otherwise("kept")
     since = F.when(F.col("is_broken"), F.col("after_good")).otherwise(F.col("after_bad"))
-    columns = "purgatory", "name", verdict.alias("verdict"), "limit", "judged", "broken", "now", "worst", "at"
-    return known.select(*columns, since.alias("since")).orderBy("verdict", F.asc_nulls_last("purgatory"), "name")
+    columns = (
+        "purgatory",
+        "name",
+        verdict.alias("verdict"),
+        "limit",
+        "judged",
+        "broken",
+        "now",
+        "worst",
+        "worst_at",
+        "at",
+    )
+    collector = work.groupBy(F.col("minute").alias("worst_at")).agg(F.sum("collector_us").alias("collector_us"))
+    found = known.select(*columns, since.alias("since")).join(collector, "worst_at", "left")
+    return found.orderBy("verdict", F.asc_nulls_last("purgatory"), "name")
 
 
 def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
@@ -104,14 +120,15 @@ def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
     )
     own = Window.partitionBy("purgatory")
     usual = F.sum("expired").over(own) / F.nullif(F.sum("operations").over(own), F.lit(0.0))
-    most = F.lit(limits.max_expired_share), F.least(F.lit(1.0), usual * MARGIN + 0.01)
     enough = (F.col("operations") >= limits.fewest) & (F.col("operations") > 0)
+    ended = F.nullif(F.col("operations"), F.lit(0.0))  # in a silent minute, operations only wait
     promises = F.stack(
-        *(F.lit(3), F.lit("share expired"), F.col("expired") / F.col("operations"), F.col("most_expired")),
-        *(F.lit("missed triggers"), F.col("missed_triggers") / F.col("operations"), F.lit(limits.max_missed_share)),
+        *(F.lit(4), F.lit("share expired"), F.col("expired") / ended, F.lit(limits.max_expired_share)),
+        *(F.lit("more expired than usual"), F.col("expired") / ended, F.col("usual")),
+        *(F.lit("missed triggers"), F.col("missed_triggers") / ended, F.lit(limits.max_missed_share)),
         *(F.lit("late p99"), F.col("late"), F.lit(limits.max_lateness_ms)),
     )
-    limited = pooled.withColumns({"most_expired": F.coalesce(*most), "enough": enough})
+    limited = pooled.withColumns({"usual": F.least(F.lit(1.0), usual * MARGIN + 0.01), "enough": enough})
     rows = limited.select("purgatory", "enough", "minute", promises.alias("name", "value", "limit"))
     known = [F.when(F.col("enough"), F.col(name)).alias(name) for name in ("minute", "value")]
     return rows.select("purgatory", "name", *known, "limit")
