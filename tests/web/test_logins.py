@@ -138,7 +138,7 @@ async def test_stream_of_an_expired_login_is_not_told_to_stop(log: EventLog) -> 
         assert (await polls.events("n", {}, since=after, until=time.time() - 1.0)).status == 401
 
 
-@pytest.mark.parametrize("until", [1.8e12, 1.8e18, 0, 3600.0, math.inf, math.nan, -1.0])  # milliseconds, nanoseconds, ...
+@pytest.mark.parametrize("until", [1.8e12, 1.8e18, 0, 3600.0, math.inf, math.nan, -1.0])  # ms, ns, ...
 async def test_end_of_a_login_in_another_century_is_refused(log: EventLog, until: float) -> None:
     with pytest.raises(ValueError, match="until must be "):
         await LogPolling(log).events("n", {}, until=until)
