@@ -61,7 +61,7 @@ def block(title: str) -> str:
 
 #: The rights of users of Redis.
 (_USERS,) = re.findall(r"^```text\n(user .*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-USERS = _USERS.splitlines()
+USERS = _USERS.replace("\n    ", " ").splitlines()
 
 
 class Heard:

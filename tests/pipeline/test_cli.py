@@ -117,6 +117,7 @@ def test_command_read_only_folder_says_so(
 COMMAND = re.compile(r"^\$ aiopurgatory pipeline (\w+) ([^#\n]*)", re.MULTILINE)
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("engine", ["spark", "sail"])
 def test_docs_commands_work_in_their_order(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> None:
     """Each command of the page that needs no other machine. Those for Sail run in its own environment."""

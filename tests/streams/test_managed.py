@@ -213,7 +213,8 @@ async def test_postgres_append_is_one_statement(topic: str) -> None:
                 for _ in range(10):
                     await log.append(topic, "a")
                 told = file.read()
-        assert (told.count("LOG:  "), told.count("pg_notify($8, $9)")) == (10, 10), told
+        # No statement of the pool, which resets a connection, or of a transaction. (asyncpg may look up types meanwhile.)
+        assert [told.count(words) for words in ("pg_notify($8, $9)", "UNLISTEN", "BEGIN")] == [10, 0, 0], told
 
 
 @pytest.mark.parametrize("driver", ["", "+asyncpg", "+psycopg"])
