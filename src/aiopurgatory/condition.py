@@ -108,7 +108,9 @@ class ConditionWait(AwaitedWait):
             when = "when expire_all() ended it"
         elif timeout <= 0:
             when = f"at its only call: there was no time to wait, {timeout} s"
-        raise DeadlineError(f"the condition was still false {when}{hint}") from error
+        failure = DeadlineError(f"the condition was still false {when}{hint}")
+        failure.__cause__ = error  # compiled code forgets "from error"
+        raise failure
 
     def _look(self) -> bool:
         """Call the condition. Returns: whether that ends the wait."""

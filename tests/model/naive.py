@@ -271,8 +271,11 @@ class NaivePurgatory:
             limit = self.soon.pop(key)
             for op in list(self.under.get(key, [])):
                 keys = op.keys
-                self.check(key, [op])
-                limit -= op.outcome is Outcome.COMPLETED and len(keys) == 1
+                if (
+                    op.outcome is None or limit == math.inf
+                ):  # a call passes over the ended, and leaves them to the purge
+                    self.check(key, [op])
+                limit -= op.outcome is Outcome.COMPLETED and len(keys) == 1  # the ended have no keys
                 if limit == 0:
                     break
         if self.purge_wanted:

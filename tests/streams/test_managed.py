@@ -213,7 +213,7 @@ async def test_postgres_append_is_one_statement(topic: str) -> None:
                 for _ in range(10):
                     await log.append(topic, "a")
                 told = file.read()
-        # No statement of the pool, which resets a connection, or of a transaction. (asyncpg may look up types meanwhile.)
+        # None of the pool, which resets a connection, or of a transaction. (asyncpg may look up types meanwhile.)
         assert [told.count(words) for words in ("pg_notify($8, $9)", "UNLISTEN", "BEGIN")] == [10, 0, 0], told
 
 

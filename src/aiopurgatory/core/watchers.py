@@ -174,8 +174,9 @@ class Watchers:
         if entry is op:
             del by_key[key]
         elif isinstance(entry, WaitLine):
+            ops: dict[Any, Operation] = entry.ops
             try:
-                del entry.ops[number_of(op)]
+                del ops[op._op_number]  # None, if it shares no key
             except KeyError:
                 return
             if not entry.ops:
