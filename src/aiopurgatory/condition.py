@@ -110,7 +110,10 @@ class ConditionWait(AwaitedWait):
             when = f"at its only call: there was no time to wait, {timeout} s"
         failure = DeadlineError(f"the condition was still false {when}{hint}")
         failure.__cause__ = error  # compiled code forgets "from error"
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # it keeps this frame
 
     def _look(self) -> bool:
         """Call the condition. Returns: whether that ends the wait."""
