@@ -13,27 +13,23 @@ from ..clock_task import ClockTask
 from ..core.kit import NS, ceil_ns
 from ..purgatory import Purgatory
 
-#: Loop iterations in a row in which neither a clock task nor another task could run. Callbacks may schedule callbacks,
-#: unseen by this module.
+#: Loop iterations in a row without work for a clock task: callbacks may schedule callbacks, unseen by this module.
 QUIET_ITERATIONS = 10
-#: The most iterations in which tasks could run. A task such as ``while not ready: await sleep(0)`` never stops.
-BUSY_ITERATIONS = 1_000
+#: The most rounds of these iterations. A task such as ``while not ready: await sleep(0)`` never stops.
+ROUNDS = 100
 
 
 async def settle(is_idle: Callable[[], bool]) -> None:
     """Run the loop until *is_idle* and no other task can go on by itself."""
     running_loop()
-    current = asyncio.current_task()
-    quiet = busy = 0
-    while quiet < QUIET_ITERATIONS and busy < BUSY_ITERATIONS:
-        await asyncio.sleep(0)
-        if not is_idle():
-            quiet = 0
-        elif any(_can_run(task) for task in asyncio.all_tasks() if task is not current):
-            quiet = 0
-            busy += 1
-        else:
-            quiet += 1
+    for _ in range(ROUNDS):
+        quiet = 0
+        while quiet < QUIET_ITERATIONS:
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if is_idle() else 0
+        current = asyncio.current_task()
+        if not any(_can_run(task) for task in asyncio.all_tasks() if task is not current):
+            return
 
 
 def _can_run(task: asyncio.Task[object]) -> bool:
