@@ -149,7 +149,7 @@ class Purgatory(EntryPoints, Starting):
         loop = running_loop()
         if self.is_open and self._core.loop.running is loop:
             return
-        if self.is_open and self._core.loop.running.is_closed():
+        if self._core.is_ending or (self.is_open and self._core.loop.running.is_closed()):
             self.close()
         if self.is_open or self._core.state == FORKED:
             raise self._core.refusal()
@@ -174,22 +174,41 @@ class Purgatory(EntryPoints, Starting):
         Nothing of the purgatory runs after this (I13); the clock task ends on the next loop iteration.
 
         Raises: RuntimeError: called from another thread.
+
+        Cost: 1 to 3 µs an operation, in one piece: a million block the loop for seconds. aclose() ends them in turns.
         """
-        if self._core.state in (CLOSED, FORKED):
+        if not self._stop():
             return
-        self._core.loop.check_thread()
-        if self._clock_task is not None:
-            self._clock_task.stop()
         try:
             self._core.close()
         finally:
             self._core.observers.closed(self)
 
-    async def aclose(self) -> None:
-        """Call close(), and wait until the clock task has ended, and each awaited hand-out whose task has left."""
-        self.close()
+    def _stop(self) -> bool:
+        """Stop the clock task. Returns: False: nothing is left to close. Raises: RuntimeError: as close()."""
+        core = self._core
+        if core.state == FORKED or (core.state == CLOSED and not core.is_ending):
+            return False
+        core.loop.check_thread()
         if self._clock_task is not None:
-            await self._clock_task.wait()
+            self._clock_task.stop()
+        return True
+
+    async def aclose(self) -> None:
+        """As close(), in turns of *turn_budget*; and wait for the clock task, and for reads whose tasks have left.
+
+        Everything is refused from the start. If the calling task is cancelled, close() ends what is left.
+        """
+        clock_task = self._clock_task
+        if self._stop():
+            try:
+                for _ in self._core.end_in_turns():
+                    await asyncio.sleep(0)
+            finally:
+                if self._core.is_ending:  # else somebody has called close(), and perhaps start()
+                    self.close()
+        if clock_task is not None:
+            await clock_task.wait()
         while self._core.kept_reads:
             await asyncio.wait(self._core.kept_reads)
 

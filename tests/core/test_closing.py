@@ -10,10 +10,10 @@ from contextlib import suppress
 
 import pytest
 
-from aiopurgatory import Purgatory
+from aiopurgatory import Observer, Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import CALLS, Boom, Op, turns
+from .parts import CALLS, Boom, Interrupt, Op, turns
 
 
 @pytest.fixture
@@ -170,3 +170,90 @@ async def test_aclose_in_the_clock_task_does_not_await_itself(clock: ManualClock
     assert len(answers) == 1
     assert answers != ["waits for itself"]
     await purgatory.aclose()
+
+
+class Recorded(Op):
+    """Notes its end in *ended*."""
+
+    def __init__(self, number: int, ended: list[int]) -> None:
+        super().__init__(60.0)
+        self.number = number
+        self.ended = ended
+
+    def on_failure(self, exc: BaseException) -> None:
+        assert isinstance(exc, PurgatoryClosedError)
+        self.ended.append(self.number)
+
+
+async def many_waiting(clock: ManualClock, count: int) -> tuple[Purgatory, list[Recorded], list[int]]:
+    """A purgatory that ends an operation a turn."""
+    purgatory = Purgatory(clock=clock, turn_budget=1e-9)
+    await purgatory.start()
+    ended: list[int] = []
+    return purgatory, [purgatory.watch(Recorded(n, ended), ["shared", n]) for n in range(count)], ended
+
+
+async def test_aclose_of_many_ends_them_in_turns_in_order(clock: ManualClock) -> None:
+    purgatory, ops, ended = await many_waiting(clock, 20)
+    closing = asyncio.create_task(purgatory.aclose())
+    await turns(5)
+    assert 0 < len(ended) < 10
+    with pytest.raises(PurgatoryClosedError):
+        purgatory.watch(Op(1.0), ["shared"])
+    ops[15].ready = True
+    assert purgatory.check_and_complete("shared") == 0
+    purgatory.notify("shared")
+    assert purgatory.reschedule(ops[14], 5.0)
+    ops[19].cancel()
+    await closing
+    assert ended == list(range(19))
+    assert ops[19].cancelled()
+    check_invariants(purgatory)
+    assert purgatory.num_delayed == purgatory.watched_entries == 0
+
+
+@pytest.mark.parametrize("how", ["close", "cancel", "aclose", "start"])
+async def test_aclose_of_many_interrupted_ends_all(clock: ManualClock, how: str) -> None:
+    closed: list[object] = []
+
+    class Seeing(Observer):
+        def closed(self, what: object) -> None:
+            closed.append(what)
+
+    purgatory = Purgatory(clock=clock, turn_budget=1e-9, observers=[Seeing()])
+    await purgatory.start()
+    ended: list[int] = []
+    for n in range(20):
+        purgatory.watch(Recorded(n, ended), ["shared", n])
+    closing = asyncio.create_task(purgatory.aclose())
+    await turns(5)
+    assert len(ended) < 10
+    if how == "close":
+        purgatory.close()
+    elif how == "cancel":
+        closing.cancel()
+    else:
+        await (purgatory.aclose() if how == "aclose" else purgatory.start())
+    await asyncio.wait([closing])
+    assert ended == list(range(20))
+    assert closed == [purgatory]
+    if how == "start":
+        op = purgatory.watch(Op(60.0), ["shared"])
+        await turns(5)
+        assert not op.done()
+        await purgatory.aclose()
+    check_invariants(purgatory)
+
+
+async def test_aclose_of_many_a_hook_interrupts_ends_all(clock: ManualClock) -> None:
+    class Interrupts(Op):
+        def on_failure(self, exc: BaseException) -> None:
+            raise Interrupt
+
+    purgatory, ops, ended = await many_waiting(clock, 3)
+    purgatory.watch(Interrupts(60.0), ["shared"])
+    ops.append(purgatory.watch(Recorded(4, ended), ["shared"]))
+    with pytest.raises(Interrupt):
+        await purgatory.aclose()
+    assert ended == [0, 1, 2, 4]
+    check_invariants(purgatory)

@@ -143,8 +143,13 @@ class KeyChecks:
                 return True
         return is_working and self._soon_key in op._op_keys
 
+    def hold(self) -> None:
+        """Make no check from now on, until clear()."""
+        self._walking = True
+
     def clear(self) -> None:
         """Drop all marks: nothing waits."""
+        self._walking = False
         self._steps = self._soon_key = None
         self._nested.clear()
         self._soon.clear()
@@ -276,7 +281,7 @@ class KeyChecks:
         # The ids of the operations with several keys. An id may be reused: then the first try of the operation saw a
         # later state.
         met: set[int] = set()
-        for op in self._marked(key):
+        for op in self.listed_in_slices(key):
             if key is EVERY_KEY and len(op._op_keys) > 1:
                 if id(op) in met:
                     continue
@@ -288,7 +293,7 @@ class KeyChecks:
                 pass  # as above
             yield
 
-    def _marked(self, key: Hashable) -> Iterator[Operation]:
+    def listed_in_slices(self, key: Hashable) -> Iterator[Operation]:
         """List the operations under *key*, or under every key, in slices (I8)."""
         watchers = self._watchers
         for keys in watchers.keys_in_slices() if key is EVERY_KEY else ([key],):

@@ -6,7 +6,7 @@ Operations are tried, registered, given a timeout, tried again, refused and ende
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final, final
 
 from mypy_extensions import u8
@@ -14,6 +14,7 @@ from mypy_extensions import u8
 from ..arguments import described
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..statistics import Statistics
+from .checks import EVERY_KEY
 from .deadlines import AWAKE, ClockAlarm, Deadlines, TimedBlock
 from .endings import attempt, call_each_then_raise, complete, publish_failure, unlink
 from .loop import Loop
@@ -86,6 +87,8 @@ class Core(Owner):
         self._last_kind: Any = None
         self.turn_budget: Final = turn_budget
         self.state = NEW
+        #: It is closed, but end_in_turns() has not ended all.
+        self.is_ending = False
         # How operations ended: each counts in exactly one of these (I5).
         self.completed = 0
         self.expired = 0
@@ -106,10 +109,30 @@ class Core(Owner):
         self.deadlines.start()
         self.state = OPEN
 
+    def end_in_turns(self) -> Iterator[None]:
+        """Refuse everything from now on, and end the pending operations. Yields when a turn is over. Call close() then.
+
+        Meanwhile, checks find nothing, as after close().
+        """
+        self.state = CLOSED
+        self.loop.is_left = self.is_ending = True
+        self.checks.hold()
+        stop = self.loop.turn_time() + self.turn_budget
+        for op in self.checks.listed_in_slices(EVERY_KEY):
+            if op._op_state == PENDING:
+                unlink(op, FAILED)
+                self._publish_closed(op)
+            if self.loop.turn_time() >= stop:
+                yield
+                if not self.is_ending:  # somebody has called close(), and perhaps start()
+                    return
+                stop = self.loop.turn_time() + self.turn_budget
+
     def close(self) -> None:
         """Refuse everything from now on, and end every pending operation (I13)."""
         self.state = CLOSED
         self.loop.is_left = True
+        self.is_ending = False
         pending = self.watchers.all_pending()
         for op in pending:  # atomic: no await. Unlink all before publishing one
             unlink(op, FAILED)
@@ -350,7 +373,7 @@ class Core(Owner):
             in_step = op._op_due != NOT_DUE or (id(op) in timed) == (op.timeout is not None)
             assert in_step, f"I6: {op!r} and the timer disagree"
         assert timed <= pending.keys(), "I6: the timer holds operations that wait under no key"
-        if self.state == CLOSED:
+        if self.state == CLOSED and not self.is_ending:
             assert not pending, "I13: closed, and something is pending"
             assert not entries, "I13: closed, and something is listed"
         if self.state != OPEN:

@@ -17,7 +17,7 @@ from .operation import PENDING, Operation
 #: No limit. (Larger integers are objects in compiled code, and each comparison converts them.)
 ALL: Final = 1 << 60
 #: Entries that are listed in one piece, between two readings of the clock.
-SLICE: Final = 10_000
+SLICE: Final = 2_000
 #: Operations that a check with a limit lists at first: waking one must not cost a list of all.
 FEW: Final = 256
 
