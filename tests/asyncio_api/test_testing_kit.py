@@ -85,7 +85,7 @@ DAMAGES: dict[str, tuple[Callable[[Any, Any, Any, Any], object], str]] = {
     "taken from the timer, uncounted": (lambda core, timer, watchers, op: take_from_the_ring(op), "I5"),
     "torn ring": (lambda core, timer, watchers, op: setattr(op._ring_next, "_ring_prev", op._ring_next), "I6"),
     "moved deadline": (lambda core, timer, watchers, op: shift(op, "_ring_deadline", 50_000_000), "I1"),
-    "taken from one key": (lambda core, timer, watchers, op: watchers.drop(op, "a"), "I6"),
+    "taken from one key": (lambda core, timer, watchers, op: watchers.remove(op, ("a",)), "I6"),
     "taken from all keys": (lambda core, timer, watchers, op: watchers.remove(op, op.keys), "I5"),
     "empty key": (lambda core, timer, watchers, op: watchers.by_key.update(empty=WaitLine()), "I6"),
     "ended and listed": (lambda core, timer, watchers, op: leave_an_ended_op_listed(watchers, op), "I6"),

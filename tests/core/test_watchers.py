@@ -15,6 +15,6 @@ def test_entries_are_listed_and_counted() -> None:
     for key, under in expected.items():
         assert (watchers.waiting(key), watchers.waiting(key, 2), watchers.count(key)) == (under, under[:2], len(under))
     for key in ("key", "none"):
-        watchers.drop(ops[3], key)  # it is at neither
+        watchers.remove(ops[3], (key,))  # it is at neither
     assert watchers.entries == 4
     watchers.verify()

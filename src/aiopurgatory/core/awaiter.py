@@ -10,7 +10,7 @@ from typing import Any, cast, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_error
-from .endings import Failure, cancel, check_thread, complete, fail, handle_undelivered
+from .endings import Failure, cancel, check_thread, fail, handle_undelivered, publish_completed, unlink
 from .operation import CANCELLED, COMPLETED, PENDING, Awaiters, Operation, Owner
 
 
@@ -189,7 +189,8 @@ class AwaitableOperation(Operation):
             return False
         if not self._op_trying:
             check_thread(self)
-        complete(self, COMPLETED)
+        unlink(self, COMPLETED)
+        publish_completed(self, COMPLETED)
         return True
 
     def fail(self, exc: Exception) -> bool:

@@ -80,7 +80,7 @@ class Reading(Bell):
 class ReadingOperation(AwaitableOperation):
     """An operation whose looks may be reads of a task. *hands_out*: a look takes what it finds."""
 
-    __slots__ = ("_op_reading",)
+    __slots__ = ("_op_hands_out", "_op_reading")
 
     def __init__(self, timeout: object, hands_out: bool = False) -> None:
         super().__init__(timeout)
@@ -167,7 +167,7 @@ class Calls:
             self.passed.append(call)
             self._alarm.wake()
 
-    def end_look(self, op: Operation, reading: Reading, is_found: bool, has_failed: bool) -> None:
+    def end_look(self, op: ReadingOperation, reading: Reading, is_found: bool, has_failed: bool) -> None:
         """The read of *op* is done. *has_failed*: or it was cancelled."""
         if has_failed or op._op_state > EXPIRED:
             if reading.takes:
@@ -206,5 +206,5 @@ class Calls:
         has_several = len(op._op_keys) > 1
         self.ended += self._look(key, op, number)
         if op._op_state == PENDING:
-            return int(op._op_hands_out)
+            return int(isinstance(op, ReadingOperation) and op._op_hands_out)
         return int(op._op_state == COMPLETED and not has_several)

@@ -199,7 +199,9 @@ class KeyChecks:
         """
         self._walking = True
         try:
-            return self._try_all(key, entry)
+            if entry is None or isinstance(entry, WaitLine):
+                return self._try_all(key, entry)
+            return self._try_one(key, cast(Operation, entry))
         except BaseException:
             self._postpone(key, limit)
             self._postpone_nested()
@@ -303,8 +305,6 @@ class KeyChecks:
 
     def _try_all(self, key: Hashable, entry: object) -> int:
         """Try the operations now in *entry*, oldest first: those added later have seen a later state (I12)."""
-        if entry is not None and not isinstance(entry, WaitLine):
-            return self._try_one(key, cast(Operation, entry))
         ended = 0
         for op in self._watchers.all_pending() if key is EVERY_KEY else listed(entry):
             ended += self._try_one(key, op)

@@ -13,7 +13,7 @@ from ..timer.delay_queue import NEVER
 from ..timer.ring import Entry, set_deadline
 from .endings import call_each_then_raise, expire
 from .loop import Loop
-from .nanoseconds import ceil_ns, floor_ns, ns_to_seconds
+from .nanoseconds import ceil_ns, ns_to_seconds
 from .operation import NOT_DUE, PENDING, Operation
 from .watchers import Watchers
 
@@ -128,21 +128,22 @@ class Deadlines:
         """Start the timeout of the parked *op*, at *now* seconds."""
         seconds = op._op_timeout
         if seconds != inf:
-            set_deadline(op, ceil_ns(now) + ceil_ns(seconds))
-            self._add(op, now)
+            at = ceil_ns(now)
+            set_deadline(op, at + ceil_ns(seconds))
+            self._add(op, at)
 
     def arm_block(self, block: TimedBlock, now: float) -> None:
         """Start the timeout of *block*, whose deadline is set, at *now* seconds."""
-        self._add(block, now)
+        self._add(block, ceil_ns(now))
         self.blocks += 1
 
     def disarm_block(self, block: TimedBlock) -> None:
         if self.timer.cancel(block):
             self.blocks -= 1
 
-    def _add(self, entry: Entry, now: float) -> None:
+    def _add(self, entry: Entry, now: int) -> None:
         timer = self.timer
-        timer.catch_up(floor_ns(now))
+        timer.catch_up(now)
         if not timer.add(entry):
             # A timeout of 0 is due at once, but must not expire inside this call: make it due at the next tick.
             set_deadline(entry, timer.now + 1)

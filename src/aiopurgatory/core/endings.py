@@ -134,7 +134,8 @@ def publish_completed(op: Operation, outcome: u8) -> None:
     """Publish that *op* is COMPLETED or EXPIRED, with the result of its hook."""
     try:
         result = op.on_complete()
-        require_plain(result, op, "on_complete")
+        if result is not None:
+            require_plain(result, op, "on_complete")
     except BaseException as exc:
         publish_failure(op, as_failure(exc, "on_complete"))
         if not isinstance(exc, Exception):

@@ -95,8 +95,8 @@ class OperationSlots(Entry):
     """The fields of Operation, in the interpreted form; see slots."""
 
     __slots__ = (
-        *("_op_due", "_op_hands_out", "_op_keys", "_op_number", "_op_owner", "_op_raises", "_op_ready", "_op_result"),
-        *("_op_retrieved", "_op_state", "_op_timeout", "_op_trying", "_op_watched_at"),
+        *("_op_due", "_op_keys", "_op_number", "_op_owner", "_op_raises", "_op_ready", "_op_result", "_op_retrieved"),
+        *("_op_state", "_op_timeout", "_op_trying", "_op_watched_at"),
     )
 
 
@@ -116,7 +116,6 @@ class Operation(OperationSlots):
     _op_retrieved: bool = False  # somebody has seen the result
     _op_due: u8 = NOT_DUE
     _op_trying: bool = False  # try_complete runs
-    _op_hands_out: bool = False  # a try takes what it finds
     _op_timeout: float = UNSET
     _op_watched_at: float = UNPARKED
     _op_owner: Owner | None = None  # set when it is watched, and kept

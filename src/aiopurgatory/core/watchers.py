@@ -159,31 +159,24 @@ class Watchers:
 
         Returns: None; or the exception of a key that could not be compared. *op* stays listed under that key.
         """
+        by_key = self.by_key
         raised: BaseException | None = None
         for key in keys:
             try:
-                self.drop(op, key)
+                entry = by_key.get(key)
+                if entry is op:
+                    del by_key[key]
+                    self._dropped += 1
+                elif isinstance(entry, WaitLine):
+                    ops: dict[Any, Operation] = entry.ops
+                    if op._op_number in ops:  # None, if it shares no key
+                        del ops[op._op_number]
+                        self._dropped += 1
+                    if not entry.ops:
+                        del by_key[key]
             except (Exception, CancelledError) as exc:
                 raised = exc
         return raised
-
-    def drop(self, op: Operation, key: Hashable) -> None:
-        """Drop *op* under *key*, if it is there. Cost: O(1)."""
-        by_key = self.by_key
-        entry = by_key.get(key)
-        if entry is op:
-            del by_key[key]
-        elif isinstance(entry, WaitLine):
-            ops: dict[Any, Operation] = entry.ops
-            try:
-                del ops[op._op_number]  # None, if it shares no key
-            except KeyError:
-                return
-            if not entry.ops:
-                del by_key[key]
-        else:
-            return
-        self._dropped += 1
 
     def clear(self) -> None:
         """Drop all entries: only ended operations are left."""

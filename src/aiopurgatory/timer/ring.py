@@ -135,10 +135,6 @@ def unlink(task: Entry) -> bool:
     return True
 
 
-def is_linked(task: Entry) -> bool:
-    return task._ring_next is not None
-
-
 def deadline_of(task: Entry) -> int:
     return task._ring_deadline
 

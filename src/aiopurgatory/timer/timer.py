@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from .delay_queue import DelayQueue
-from .ring import Bucket, Entry, bucket_of, deadline_of, is_linked, tasks_in, unlink
+from .ring import Bucket, Entry, bucket_of, deadline_of, tasks_in, unlink
 from .wheel import TimingWheel
 
 
@@ -79,9 +79,9 @@ class Timer:
 
         Cost: O(levels), and O(log buckets) for the first task of a bucket. Invariants: I1, I4.
         """
-        if is_linked(task):
+        if task._ring_next is not None:
             raise ValueError("task must not be in a timer; cancel it first to give it a new deadline")
-        deadline = deadline_of(task)
+        deadline = task._ring_deadline
         if deadline <= self._now:
             return False
         self._place(task, deadline)
@@ -100,14 +100,16 @@ class Timer:
 
         Exact: emptied buckets do not count (I3). Cost: O(1) amortised.
         """
-        if self._is_working():
+        if not (self._due.is_empty() and self._cascading.is_empty()):
             return self._now
         bucket = self._queue.first()
         return None if bucket is None else bucket.expiration
 
     def soonest(self) -> int:
         """Return a lower bound of next_expiration(): emptied buckets count. NEVER if none is queued. Cost: O(1)."""
-        return self._now if self._is_working() else self._queue.soonest
+        due, cascading = self._due, self._cascading
+        is_working = due._ring_next is not due or cascading._ring_next is not cascading
+        return self._now if is_working else self._queue.soonest
 
     def advance(self, now: int, expire: Callable[[Any], object]) -> int:
         """Set the clock to *now* and call *expire* with each task that is due.
@@ -198,10 +200,6 @@ class Timer:
     def pending_by_level(self) -> tuple[int, ...]:
         """Return the number of tasks on every level, finest first. Cost: O(levels * wheel_size)."""
         return tuple([sum([bucket.count for bucket in wheel.buckets]) for wheel in self.wheels])
-
-    def _is_working(self) -> bool:
-        """Is a due bucket still being processed?"""
-        return not (self._due.is_empty() and self._cascading.is_empty())
 
     def _place(self, task: Entry, deadline: int) -> None:
         """Put the unlinked *task*, which is not due, into the bucket for its *deadline* as of now."""
