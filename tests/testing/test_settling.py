@@ -49,6 +49,18 @@ async def test_settle_waits_for_a_chain_of_tasks(clock: ManualClock) -> None:
     assert task.done()
 
 
+@pytest.mark.parametrize("steps", range(1, 25))
+async def test_settle_waits_for_a_task_behind_a_shield(clock: ManualClock, steps: int) -> None:
+    """Between the end of the inner task and the wake-up of the outer one, only callbacks are due."""
+
+    async def outer() -> None:
+        await asyncio.shield(asyncio.create_task(hop(steps, asyncio.Event())))
+
+    task = asyncio.create_task(outer())
+    await clock.settle()
+    assert task.done()
+
+
 async def test_advance_settles_between_instants(clock: ManualClock, purgatory: Purgatory) -> None:
     seen: list[float] = []
 

@@ -17,6 +17,8 @@ from ..purgatory import Purgatory
 QUIET_ITERATIONS = 10
 #: The most rounds of these iterations. A task such as ``while not ready: await sleep(0)`` never stops.
 ROUNDS = 100
+#: Iterations in a row in which no task can run. Between two tasks, as behind asyncio.shield(), callbacks take one or two.
+LOOKS = 3
 
 
 async def settle(is_idle: Callable[[], bool]) -> None:
@@ -27,9 +29,18 @@ async def settle(is_idle: Callable[[], bool]) -> None:
         while quiet < QUIET_ITERATIONS:
             await asyncio.sleep(0)
             quiet = quiet + 1 if is_idle() else 0
-        current = asyncio.current_task()
-        if not any(_can_run(task) for task in asyncio.all_tasks() if task is not current):
+        for _ in range(LOOKS):
+            if _any_can_run():
+                break
+            await asyncio.sleep(0)
+        else:
             return
+
+
+def _any_can_run() -> bool:
+    """Return True if a task other than this one can. Cost: O(tasks), so it is not asked in each iteration."""
+    current = asyncio.current_task()
+    return any(_can_run(task) for task in asyncio.all_tasks() if task is not current)
 
 
 def _can_run(task: asyncio.Task[object]) -> bool:
