@@ -309,7 +309,8 @@ def checked_keys(keys: Any) -> tuple[Hashable, ...]:
     if not found:
         raise ValueError("keys must name at least one key, got none")
     try:
-        if len(found) == 1:
+        count = len(found)  # `if len(found) == 1` narrows its type: compiled code would make another tuple of it
+        if count == 1:
             hash(found[0])
             return found
         return tuple(dict.fromkeys(found)) if may_repeat(found) else found

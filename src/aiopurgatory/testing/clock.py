@@ -17,7 +17,7 @@ from ..purgatory import Purgatory
 QUIET_ITERATIONS = 10
 #: The most rounds of these iterations. A task such as ``while not ready: await sleep(0)`` never stops.
 ROUNDS = 100
-#: Iterations in a row in which no task can run. Between two tasks, as behind asyncio.shield(), callbacks take one or two.
+#: Iterations in a row in which no task can run. Behind asyncio.shield(), callbacks take one or two between tasks.
 LOOKS = 3
 
 
