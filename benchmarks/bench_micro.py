@@ -3,23 +3,7 @@
 Each operation is watched and completed by a check before the next one. Nobody awaits it, and 100,000 others are
 pending. For comparison: asyncio's call_later() and cancel() in a loop without other timers.
 
-Kafka's own classes are compared by hand, because they are not ours to copy:
-
-1. From Kafka's sources, take the classes of ``org.apache.kafka.server.purgatory`` in server-common, those of
-   ``org.apache.kafka.server.util.timer``, ShutdownableThread, and what these import. Replace KafkaMetricsGroup by a
-   class whose methods do nothing. Compile with javac 17 and slf4j-api; without a backend, slf4j drops all messages.
-2. Write a driver with the loops of watch_and_complete(), check_nobody() and bench_timers.cancel_in_timer(), in blocks
-   of 1,000. A key is a record of one string. Keys and lists of keys are made beforehand. tryComplete() returns ``ready
-   && forceComplete()``, and *ready* is a static field. onComplete() counts. At the end, compare that count, the sum of
-   what checkAndComplete() returned, and numDelayed() with what they have to be.
-3. Without a reaper, call checkAndComplete() for the other keys of a block after it, outside the measured time. With the
-   reaper, a thread of Kafka drops these entries.
-4. Take the CPU time of the thread (ThreadMXBean), and that of the process, which has the collector and the reaper, too.
-   Use a process for each loop, Kafka's options for a broker (G1 and 20 ms, with a heap of 2 GB), and a warm-up of 10 s
-   of CPU time. Run both sides in turn.
-
-Does the driver decide the result? Repeat with three classes of operations in turn, with keys that are equal and not the
-same, and with a volatile *ready*.
+bench_jvm.py has the same loops for Kafka's own classes.
 """
 
 from __future__ import annotations
