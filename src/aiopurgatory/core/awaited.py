@@ -81,11 +81,8 @@ def ring(op: ReadingOperation) -> None:
         reading.is_excused = not core.is_unchecked(op)
         reading.due_at = core.loop.time()
         reading.ring(NO_CHECK)
-    elif core.checks._tried is op:
-        core.checks._has_effect = True
-        reading.ring(core.checks._number)
     else:
-        reading.ring(NO_CHECK)
+        reading.ring(core.checks.read_call(op))
 
 
 def begin(op: ReadingOperation, reading: Reading) -> bool:

@@ -9,6 +9,7 @@ from typing import Final, cast
 
 from mypy_extensions import i64
 
+from .bell import NO_CHECK
 from .calls import Calls
 from .deadlines import ClockAlarm
 from .endings import attempt
@@ -106,6 +107,13 @@ class KeyChecks:
         self._until_told -= 1
         if self._until_told <= 0:
             self._until_told = self._finder.unwatched(key)
+
+    def read_call(self, op: Operation) -> i64:
+        """A try of *op* calls for a read. Returns: the number of the check that tries it; NO_CHECK: none does."""
+        if self._tried is not op:
+            return NO_CHECK
+        self._has_effect = True
+        return self._number
 
     def has_work(self) -> bool:
         """Is a key marked, or partly checked?"""

@@ -68,12 +68,7 @@ class StreamWait(AwaitableOperation):
         if self._op_due == DUE:
             end_step(self)
         elif self._has_news is None or self._has_news():
-            checks = self._core.checks
-            if checks._tried is self:
-                checks._has_effect = True
-                ring(self, checks._number)
-            else:
-                ring(self, NO_CHECK)
+            ring(self, self._core.checks.read_call(self))
         return False
 
     # its task
