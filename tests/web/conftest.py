@@ -4,7 +4,7 @@ import asyncio
 import gc
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
 Kept = Callable[[type], int]
 Making = Callable[..., Streams]
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
+    """Scripts of pages are tested on one loop: for them, a server is a server."""
+    is_of_scripts = item.path.stem.endswith(("_browser", "_node"))
+    return {"asyncio": asyncio.new_event_loop} if is_of_scripts else None
 
 
 @pytest.fixture
