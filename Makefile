@@ -163,7 +163,7 @@ endif
 test-core: $(VENV)-wheel-test/.ready  ## test the core without any extra, as on a Python that is too new for them: 2 minutes
 	$(VENV)-wheel-test/bin/pytest tests/timer tests/core tests/model tests/operations $(ARGS)
 
-$(VENV)-servers/.ready $(VENV)-arq/.ready $(VENV)-sail/.ready $(VENV)-protocols/.ready $(VENV)-wheel-test/.ready: $(VENV)-%/.ready: pyproject.toml
+$(addprefix $(VENV)-,$(addsuffix /.ready,arq docs protocols sail servers wheel-test)): $(VENV)-%/.ready: pyproject.toml
 	@echo "Setting up $(@D) ..."
 	@$(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
@@ -193,9 +193,11 @@ check: $(READY)  ## run ruff, mypy --strict and basedpyright, over the Python of
 types: $(READY)  ## check the types for every supported Python: 4 minutes
 	@for version in $(VERSIONS); do echo "mypy for Python $$version" && $(BIN)/mypy --python-version $$version || exit 1; done
 
-docs: $(READY)  ## build the documentation: open build/docs/index.html. Its pages load nothing from other sites
-	@$(BIN)/zensical build --config-file .zensical.toml --clean --strict
-	@$(BIN)/python docs/llms.py build/docs
+# The pages are made of text alone: they need no more than their own tools, where there is no environment yet.
+DOCS := $(if $(wildcard $(READY)),$(VENV),$(VENV)-docs)
+docs: $(DOCS)/.ready  ## build the documentation: open build/docs/index.html. Its pages load nothing from other sites
+	@$(DOCS)/bin/zensical build --config-file .zensical.toml --clean --strict
+	@$(DOCS)/bin/python docs/llms.py build/docs
 	@! grep -rnoE '<(script|link|img|source|iframe)[^>]+(src|href)="?(https?:)?//[^ >]+' build/docs --include '*.html' \
 	  || { echo "A page loads something from another site."; exit 1; }
 	@! grep -rnoE '<p>(Args|Raises|Returns):[^<]*' build/docs/reference \
