@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import griffe
+from docstrings import Inherited
 
 ROOT = Path(__file__).parents[1]
 HIDDEN = re.compile(r"^<!-- python\n.*?^-->\n+|<(script|style)>.*?</\1>\n*", re.DOTALL | re.MULTILINE)
@@ -20,9 +21,7 @@ SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
 NAME = re.compile(r"^::: ([\w.]+)\n(?: +\S.*\n)*", re.MULTILINE)
 #: The reference is read from the sources, so that the pages can be built without what the library imports.
 SOURCES = {
-    name: griffe.load(
-        name, search_paths=[ROOT / "src"], extensions=griffe.load_extensions(str(ROOT / "docs" / "docstrings.py"))
-    )
+    name: griffe.load(name, search_paths=[ROOT / "src"], extensions=griffe.Extensions(Inherited()))
     for name in ("aiopurgatory", "pytest_aiopurgatory")
 }
 
