@@ -47,7 +47,7 @@ pipeline: $(READY) $(FASTEST_READY)  ## record a journal of the demo under load,
 # -o: a caller's own -o for the environment is not passed on.
 SUBMAKE = $(MAKE) --no-print-directory -o $(READY)
 test: $(READY)  ## run all checks, build the docs, and test both forms: 8 minutes
-	@$(SUBMAKE) -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(FASTEST_READY) check docs
+	@$(SUBMAKE) -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=line) $(FASTEST_READY) check docs
 	@$(SUBMAKE) test-interpreted test-compiled
 
 # Other targets: make test-attacks and make test-examples. Of the benchmarks' tests, those that run every competitor take
@@ -55,11 +55,13 @@ test: $(READY)  ## run all checks, build the docs, and test both forms: 8 minute
 ATTACKS := tests/web/attacks tests/web/proxies $(addprefix tests/web/test_,connected_served.py crowds.py events_served.py servers.py)
 EXAMPLES := tests/benchmarks tests/examples
 NOT_BY_DEFAULT := $(ATTACKS) $(EXAMPLES)
-SUITE := $(BIN)/pytest -m "not spark and not chaos and not servers" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
-# These tests choose the form themselves, start their own processes, or read the sources: once is enough.
-SLOW_AND_NOT_COMPILED := tests/bus tests/pipeline tests/streams \
-	$(addprefix tests/test_,built_docs.py docs.py layering.py release.py) \
-	$(addprefix tests/web/,inspector test_events_browser.py test_logs_browser.py)
+SUITE := $(BIN)/pytest -m "not spark and not chaos and not servers" -n 4 --dist worksteal $(NOT_BY_DEFAULT:%=--ignore %)
+# These tests choose the form themselves, start their own processes, test scripts of pages, or read the sources: once is
+# enough. What is tested twice runs on both loops interpreted, and tests/web on one of them compiled.
+SLOW_AND_NOT_COMPILED := tests/bus tests/pipeline tests/streams tests/testing/test_plugin.py \
+	$(addprefix tests/test_,built_docs.py docs.py grammar.py layering.py readme.py release.py) \
+	$(addprefix tests/web/,inspector $(addprefix test_,clients_browser.py clients_node.py events_browser.py logs_browser.py \
+	  logs_down.py stop.py))
 
 test-interpreted: $(READY) programs  ## test the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)
@@ -229,8 +231,10 @@ $(READY): pyproject.toml
 $(COMPILED)/.ready: $(READY) pyproject.toml hatch_build.py $(shell find src -name '*.py')
 	@echo "Compiling the library, after each change of it: 1 to 3 minutes ..."
 	@rm -rf $(COMPILED) $(BUILD)/dist
-	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m build --outdir $(BUILD)/dist . > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
+	@{ HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m build --outdir $(BUILD)/dist . 2>&1 || echo failed; } \
+	  | tee $(VENV)/build.log | awk '/^  [a-z]/ {print} /^failed/ {exit 1} {fflush()}' || { cat $(VENV)/build.log; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) $(BUILD)/dist/*.whl
+	@echo "Compiled. Which form is imported: PYTHONPATH=$(COMPILED) $(BIN)/python -c 'import aiopurgatory; print(aiopurgatory.COMPILED)'"
 	@touch $@
 
 # Competitors that are data structures are compiled, too, with the flags of hatch_build.py. Those that users write around
