@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILED := $(BUILD)/compiled
 PEERS := $(BUILD)/peers
+# Where this variable is set, each of the hundreds of processes of a run would compile the sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 CC_FOUND := $(shell command -v cc || command -v gcc || command -v clang)
 # The compiled library is a second copy beside the editable, interpreted one. It takes precedence when on the path.
 ifneq ($(CC_FOUND),)
