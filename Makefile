@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILED := $(BUILD)/compiled
 PEERS := $(BUILD)/peers
+# Where this variable is set, each of the hundreds of processes of a run would compile the sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 CC_FOUND := $(shell command -v cc || command -v gcc || command -v clang)
 # The compiled library is a second copy beside the editable, interpreted one. It takes precedence when on the path.
 ifneq ($(CC_FOUND),)
@@ -47,7 +49,7 @@ pipeline: $(READY) $(FASTEST_READY)  ## record a journal of the demo under load,
 # -o: a caller's own -o for the environment is not passed on.
 SUBMAKE = $(MAKE) --no-print-directory -o $(READY)
 test: $(READY)  ## run all checks, build the docs, and test both forms: 8 minutes
-	@$(SUBMAKE) -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(FASTEST_READY) check docs
+	@$(SUBMAKE) -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=line) $(FASTEST_READY) check docs
 	@$(SUBMAKE) test-interpreted test-compiled
 
 # Other targets: make test-attacks and make test-examples. Of the benchmarks' tests, those that run every competitor take
@@ -55,11 +57,13 @@ test: $(READY)  ## run all checks, build the docs, and test both forms: 8 minute
 ATTACKS := tests/web/attacks tests/web/proxies $(addprefix tests/web/test_,connected_served.py crowds.py events_served.py servers.py)
 EXAMPLES := tests/benchmarks tests/examples
 NOT_BY_DEFAULT := $(ATTACKS) $(EXAMPLES)
-SUITE := $(BIN)/pytest -m "not spark and not chaos and not servers" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
-# These tests choose the form themselves, start their own processes, or read the sources: once is enough.
-SLOW_AND_NOT_COMPILED := tests/bus tests/pipeline tests/streams \
-	$(addprefix tests/test_,built_docs.py docs.py layering.py release.py) \
-	$(addprefix tests/web/,inspector test_events_browser.py test_logs_browser.py)
+SUITE := $(BIN)/pytest -m "not spark and not chaos and not servers" -n 4 --dist worksteal $(NOT_BY_DEFAULT:%=--ignore %)
+# These tests choose the form themselves, start their own processes, test scripts of pages, or read the sources: once is
+# enough. What is tested twice runs on both loops interpreted, and tests/web on one of them compiled.
+SLOW_AND_NOT_COMPILED := tests/bus tests/pipeline tests/streams tests/testing/test_plugin.py \
+	$(addprefix tests/test_,built_docs.py docs.py grammar.py layering.py readme.py release.py) \
+	$(addprefix tests/web/,inspector $(addprefix test_,clients_browser.py clients_node.py events_browser.py logs_browser.py \
+	  logs_down.py stop.py))
 
 test-interpreted: $(READY) programs  ## test the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)
@@ -163,7 +167,7 @@ endif
 test-core: $(VENV)-wheel-test/.ready  ## test the core without any extra, as on a Python that is too new for them: 2 minutes
 	$(VENV)-wheel-test/bin/pytest tests/timer tests/core tests/model tests/operations $(ARGS)
 
-$(VENV)-servers/.ready $(VENV)-arq/.ready $(VENV)-sail/.ready $(VENV)-protocols/.ready $(VENV)-wheel-test/.ready: $(VENV)-%/.ready: pyproject.toml
+$(addprefix $(VENV)-,$(addsuffix /.ready,arq docs protocols sail servers wheel-test)): $(VENV)-%/.ready: pyproject.toml
 	@echo "Setting up $(@D) ..."
 	@$(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
@@ -193,9 +197,11 @@ check: $(READY)  ## run ruff, mypy --strict and basedpyright, over the Python of
 types: $(READY)  ## check the types for every supported Python: 4 minutes
 	@for version in $(VERSIONS); do echo "mypy for Python $$version" && $(BIN)/mypy --python-version $$version || exit 1; done
 
-docs: $(READY)  ## build the documentation: open build/docs/index.html. Its pages load nothing from other sites
-	@$(BIN)/zensical build --config-file .zensical.toml --clean --strict
-	@$(BIN)/python docs/llms.py build/docs
+# The pages are made of text alone: they need no more than their own tools, where there is no environment yet.
+DOCS := $(if $(wildcard $(READY)),$(VENV),$(VENV)-docs)
+docs: $(DOCS)/.ready  ## build the documentation: open build/docs/index.html. Its pages load nothing from other sites
+	@$(DOCS)/bin/zensical build --config-file .zensical.toml --clean --strict
+	@$(DOCS)/bin/python docs/llms.py build/docs
 	@! grep -rnoE '<(script|link|img|source|iframe)[^>]+(src|href)="?(https?:)?//[^ >]+' build/docs --include '*.html' \
 	  || { echo "A page loads something from another site."; exit 1; }
 	@! grep -rnoE '<p>(Args|Raises|Returns):[^<]*' build/docs/reference \
@@ -227,8 +233,10 @@ $(READY): pyproject.toml
 $(COMPILED)/.ready: $(READY) pyproject.toml hatch_build.py $(shell find src -name '*.py')
 	@echo "Compiling the library, after each change of it: 1 to 3 minutes ..."
 	@rm -rf $(COMPILED) $(BUILD)/dist
-	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m build --outdir $(BUILD)/dist . > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
+	@{ HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m build --outdir $(BUILD)/dist . 2>&1 || echo failed; } \
+	  | tee $(VENV)/build.log | awk '/^  [a-z]/ {print} /^failed/ {exit 1} {fflush()}' || { cat $(VENV)/build.log; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) $(BUILD)/dist/*.whl
+	@echo "Compiled. Which form is imported: PYTHONPATH=$(COMPILED) $(BIN)/python -c 'import aiopurgatory; print(aiopurgatory.COMPILED)'"
 	@touch $@
 
 # Competitors that are data structures are compiled, too, with the flags of hatch_build.py. Those that users write around

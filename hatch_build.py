@@ -100,6 +100,7 @@ def generate(paths: list[Path], folder: Path) -> list[Any]:
 
     # Without the checkout's configuration, and without a cache in the checkout. Silent about modules that are not
     # compiled: those of packages with extras import libraries that are not installed here.
+    say(f"mypyc checks the types of {len(paths)} modules, and writes C")
     options = ["--strict", "--config-file=", "--follow-imports=silent", f"--cache-dir={folder / 'cache'}"]
     return mypycify([*options, *(path.as_posix() for path in paths)], opt_level="3", target_dir=str(folder))
 
@@ -112,7 +113,20 @@ def build(extensions: list[Any], folder: Path) -> list[Path]:
     for extension in extensions:
         if sys.platform != "win32":
             extension.extra_compile_args = [*extension.extra_compile_args, *FLAGS]  # the list is shared
-    command = build_ext(Distribution({"ext_modules": extensions}))
+
+    class Talking(build_ext):
+        """Says which package it builds. All code is in the first extension, which has no package."""
+
+        said = ""
+
+        def build_extension(self, extension: Any) -> None:
+            package = extension.name.rpartition(".")[0] or "the code of all modules, which takes longest"
+            if package != self.said:
+                say(f"the C compiler builds {package}")
+            self.said = package
+            super().build_extension(extension)
+
+    command = Talking(Distribution({"ext_modules": extensions}))
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "objects")
     command.ensure_finalized()
     try:
@@ -120,6 +134,11 @@ def build(extensions: list[Any], folder: Path) -> list[Path]:
     except (OSError, errors.BaseError, errors.CCompilerError) as exc:
         sys.exit(f"no C compiler, or it failed; without HATCH_BUILD_HOOKS_ENABLE the wheel is pure Python: {exc}")
     return [Path(output) for output in command.get_outputs()]
+
+
+def say(progress: str) -> None:
+    """Show *progress* at once: a build takes up to minutes. The Makefile shows these lines alone."""
+    print(f"  {progress}", flush=True)
 
 
 def add_docstrings(paths: list[Path], c_sources: list[Path]) -> list[str]:

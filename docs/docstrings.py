@@ -11,12 +11,16 @@ import griffe
 _SECTION = re.compile(r"^(Args|Raises|Returns|Cost|Source): (?=\S)", re.MULTILINE)
 
 
-class Docstrings(griffe.Extension):
-    """A section in one line gets a paragraph, with its name in bold; a method without a docstring its base's."""
+class Sections(griffe.Extension):
+    """A section in one line gets a paragraph, with its name in bold."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
             obj.docstring.value = _SECTION.sub(r"\n**\1:** ", obj.docstring.value)
+
+
+class Inherited(griffe.Extension):
+    """A method without a docstring gets its base's."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         for kind in _classes(pkg):

@@ -6,21 +6,24 @@ pages include are written out, and so are the docstrings of the reference.
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import Any
+
+import griffe
+from docstrings import Inherited
 
 ROOT = Path(__file__).parents[1]
 HIDDEN = re.compile(r"^<!-- python\n.*?^-->\n+|<(script|style)>.*?</\1>\n*", re.DOTALL | re.MULTILINE)
 SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
 NAME = re.compile(r"^::: ([\w.]+)\n(?: +\S.*\n)*", re.MULTILINE)
-#: Members that exceptions and named tuples inherit.
-PYTHONS = {*dir(Exception), *dir(tuple)}
+#: The reference is read from the sources, so that the pages can be built without what the library imports.
+SOURCES = {
+    name: griffe.load(name, search_paths=[ROOT / "src"], extensions=griffe.Extensions(Inherited()))
+    for name in ("aiopurgatory", "pytest_aiopurgatory")
+}
 
 
 def sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -46,28 +49,39 @@ def snippet(found: re.Match[str]) -> str:
     return f"(A drawing: {title[1] if title else path})"
 
 
-def described(name: str, found: Any, heading: str) -> str:
-    try:
-        signature = str(inspect.signature(found)) if callable(found) else ""
-    except ValueError:  # an exception or protocol without one of its own
-        signature = ""
-    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # annotations are not evaluated
-    signature = re.sub(r"= (<.*? at 0x\w+>|Ellipsis)", "= ...", signature)  # no text for a reader
-    kind = "async " * inspect.iscoroutinefunction(found)
-    return f"{heading} `{kind}{name}{signature}`\n\n{inspect.getdoc(found) or ''}\n\n"
+def described(name: str, found: griffe.Object, heading: str) -> str:
+    kind = "async " if "async" in found.labels else ""
+    docstring = "" if found.docstring is None else found.docstring.value
+    return f"{heading} `{kind}{signed(name, found)}`\n\n{docstring}\n\n"
+
+
+def signed(name: str, found: griffe.Object) -> str:
+    """Return *name* with the parameters of a function or of a class, as they are in its source."""
+    is_class = isinstance(found, griffe.Class)
+    made = target_of(found.all_members["__init__"]) if is_class and "__init__" in found.all_members else found
+    if not isinstance(made, griffe.Function):
+        return name
+    text = made.signature(name=name, return_type=not is_class)
+    return re.sub(r"\((self|cls)(, )?", "(", text, count=1)
 
 
 def documented(found: re.Match[str]) -> str:
     """Return the docstrings of a name of the reference, and of its public members."""
-    value = resolve_name(found[1])
-    name = found[1].removeprefix("aiopurgatory.")
+    package, _, path = found[1].partition(".")
+    value = target_of(SOURCES[package][path] if path else SOURCES[package])
+    name = path or package
     text = described(name, value, "##")
-    for member, inner in inspect.getmembers(value):
-        is_own = inspect.isclass(value) or getattr(inner, "__module__", "") == found[1]
-        is_public = not member.startswith("_") and member not in PYTHONS
-        if is_own and is_public and (inspect.isroutine(inner) or isinstance(inner, property)):
+    for member, inner in sorted(value.all_members.items()):
+        if member.startswith("_") or (inner.is_alias and value.is_module):
+            continue
+        inner = target_of(inner)
+        if inner.is_function or "property" in inner.labels:
             text += described(f"{name}.{member}", inner, "###")
     return text
+
+
+def target_of(found: griffe.Object | griffe.Alias) -> griffe.Object:
+    return found.final_target if isinstance(found, griffe.Alias) else found
 
 
 def markdown(path: str) -> str:

@@ -161,7 +161,7 @@ async def run(seconds: float, rate: float) -> bool:
     """Run the demo. Returns: whether every figure is as expected."""
     broker = Broker(BrokerSettings(partitions=PARTITIONS))
     await broker.start()
-    broker.topics.make(broker.topics.plan(TOPIC))
+    broker.topics.make(TOPIC)
     clients = Clients(f"{broker.host}:{broker.port}", rate)
     async with pages(broker, broker.host, 0) as url:
         console.print(f"Broker at {broker.host}:{broker.port}, live page {url}/purgatory/. Ctrl-C ends it.")

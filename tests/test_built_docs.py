@@ -33,24 +33,16 @@ pytestmark = pytest.mark.skipif(not BUILT.exists(), reason="make docs has not be
 
 
 @pytest.mark.timeout(120)
-def test_pages_fit_on_a_phone(driver: Chrome) -> None:
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+def test_pages_fit_on_a_phone_and_code_on_a_desktop(driver: Chrome) -> None:
     try:
         for page in sorted(BUILT.rglob("*.html")):
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
             driver.get(page.as_uri())
             width = driver.execute_script("return document.documentElement.scrollWidth")
             assert (width, driver.execute_script(CUT_OFF)) == (360, []), page.name
-    finally:
-        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-@pytest.mark.timeout(120)
-def test_code_needs_no_scrolling_on_a_desktop(driver: Chrome) -> None:
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", DESKTOP)
-    try:
-        for page in sorted(BUILT.glob("*.html")):
-            driver.get(page.as_uri())
-            assert driver.execute_script(SCROLLS) == [], page.name
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", DESKTOP)
+            is_reference = page.parent != BUILT  # its signatures may be wider
+            assert is_reference or driver.execute_script(SCROLLS) == [], page.name
     finally:
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

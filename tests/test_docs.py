@@ -120,3 +120,11 @@ def test_llms_full_has_every_page_and_public_name(tmp_path: Path) -> None:
         assert (inspect.getdoc(getattr(aiopurgatory, name)) or "") in full, f"{name} is on no page"
     assert not re.search("^(:::|--8<--|<!-- python)", full, re.MULTILINE)
     assert not re.search(r"^#+ .*( at 0x|Ellipsis|\.with_traceback)", full, re.MULTILINE)  # Python's, and not ours
+
+
+def test_guarantees_name_tests_that_exist_for_each_number() -> None:
+    text = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([IC]\d+) \|.*`test_", text, re.MULTILINE)
+    assert rows == [*(f"I{number}" for number in range(1, 16)), *(f"C{number}" for number in range(1, 6))]
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in sources] == []

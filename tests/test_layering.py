@@ -69,12 +69,6 @@ ADAPTERS = {
     "streams/postgres.py": {"asyncpg"},
     "streams/redis.py": {"redis"},
 }
-#: Floors of the core: a module imports from lower floors alone, or from its own.
-FLOORS = [
-    {"nanoseconds", "outcome", "loop"},
-    *({"operation"}, {"endings", "watchers", "unawaited"}, {"awaiter", "bell", "deadlines", "observer"}, {"calls"}),
-    *({"checks"}, {"purging"}, {"core"}, {"awaited", "stream_wait", "timeouts"}, {"entry_points"}, {"kit"}),
-]
 #: Exceptions to the law below, with the reason: (module, private attribute).
 EXCEPTIONS = {
     ("pipeline/session.py", "handle_error"): "PySpark's servers print a traceback if Java was killed; no option",
@@ -166,21 +160,6 @@ def test_page_for_developers_names_modules_that_exist() -> None:
         for name in re.findall(r"`([a-z_/]+)`", contents):
             places = [ROOT / name, *(ROOT / layer / name for layer in layers)]
             assert any(place.with_suffix(".py").exists() or place.is_dir() for place in places), f"{layers}: {name}"
-        if layers == {"core"}:
-            floors = [
-                set(names.split()) for names in re.findall(r"`([a-z_ /]+ / [a-z_ /]+)`", contents)[0].split(" / ")
-            ]
-            assert floors == FLOORS
-
-
-def test_core_imports_from_lower_floors_only() -> None:
-    floor_of = {name: floor for floor, names in enumerate(FLOORS) for name in names}
-    core = {Path(path).stem: imports_of(path) for path in TREES if path.startswith("core/") and "__init__" not in path}
-    assert core.keys() == floor_of.keys()
-    for module, imports in core.items():
-        for name in imports:
-            if name.startswith("aiopurgatory.core."):
-                assert floor_of[name.split(".")[2]] <= floor_of[module], f"{module} must not import {name}"
 
 
 def is_inside(path: str) -> bool:

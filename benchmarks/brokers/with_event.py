@@ -16,7 +16,7 @@ from typing import Any
 from broker.answers import Key
 from broker.errors import KafkaError
 from broker.fetches import Fetched
-from broker.replication import Partition, Read, Settings, View, What
+from broker.replication import Partition, Read, View, What
 from broker.server import Broker
 
 from aiopurgatory.operations import Replicas, SourceError
@@ -72,8 +72,8 @@ class EventPartition(Partition):
 class EventBroker(Broker):
     """A broker of such partitions."""
 
-    def make_partition(self, topic: str, number: int, settings: Settings) -> EventPartition:
-        return EventPartition(self.fetches, self.acks, self.admin, topic, number, settings)
+    def make_partition(self, topic: str, number: int) -> EventPartition:
+        return EventPartition(self.fetches, self.acks, topic, number, self.settings.partition)
 
     async def close(self) -> None:
         self.connections.stop_listening()

@@ -58,7 +58,6 @@ class Values:
     protocol_type: ClassVar = None
     protocol_name: ClassVar = None
     committed_leader_epoch: ClassVar = -1
-    authorized_operations: ClassVar = _UNKNOWN
     # api_versions
     supported_features: ClassVar = ()
     finalized_features_epoch: ClassVar = -1

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Mapping
 from typing import ClassVar, Final
 from uuid import UUID
 
@@ -14,8 +13,6 @@ from .answers import OK, Key, Values
 from .errors import KafkaError
 from .replication import Read
 
-_NONE: Final = timedelta()
-_THROTTLE: Final = timedelta(seconds=0.1)
 _NOTHING: Final = Read(b"", -1, -1)
 
 
@@ -29,19 +26,15 @@ class Fetched(Values):
         topics: for each partition of each topic, what to read and from which offset on.
         ids: of topics that are fetched by id.
         max_bytes: the most bytes to read in all.
-        room: returns how many bytes there is room for.
     """
 
     error_code: ClassVar = OK
     session_id: ClassVar = 0
 
-    def __init__(
-        self, topics: Mapping[str, Parts], ids: Mapping[str, UUID], max_bytes: int, room: Callable[[], int]
-    ) -> None:
+    def __init__(self, topics: Mapping[str, Parts], ids: Mapping[str, UUID], max_bytes: int) -> None:
         self._topics = topics
         self._ids = ids
         self._max_bytes = max_bytes
-        self._room = room
 
     @property
     def partitions(self) -> list[Key]:
@@ -59,14 +52,9 @@ class Fetched(Values):
         return readable >= min(min_bytes, self._max_bytes)
 
     @property
-    def throttle_time(self) -> timedelta:  # type: ignore[override]
-        """How long the client shall wait before its next request: there is no room for records."""
-        return _NONE if self._room() else _THROTTLE
-
-    @property
     def responses(self) -> list[Values]:
         """The records and errors of each topic, as they are now."""
-        left = min(self._max_bytes, self._room())
+        left = self._max_bytes
         answers = []
         for topic, parts in self._topics.items():
             found = []

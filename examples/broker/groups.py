@@ -28,13 +28,10 @@ from aiopurgatory.operations import (
 )
 
 from .errors import KafkaError
-from .kept import Budget, Kept, bytes_of
 
 #: The most letters of a client's or an instance's own name in that of a member, and of a type of protocols.
 _LONGEST_PREFIX: Final = 255
 _LONGEST_TYPE: Final = 255
-#: Bytes of a session with its timer.
-_SESSION: Final = 2_000
 
 
 @dataclass
@@ -60,11 +57,6 @@ class Member:
     #: Of a static member.
     instance: str | None = None
 
-    @property
-    def size(self) -> int:
-        """Its bytes in memory."""
-        return bytes_of(self.protocol_type, self.instance, *self.protocols, *self.protocols.values())
-
 
 class Sender(NamedTuple):
     """The sender of a request: the name of a member, and the instance id of a static one."""
@@ -89,14 +81,10 @@ class Joined(NamedTuple):
 class Group:
     """One group."""
 
-    def __init__(self, purgatory: Purgatory, name: str, settings: GroupSettings, budget: Budget) -> None:
+    def __init__(self, purgatory: Purgatory, name: str, settings: GroupSettings) -> None:
         self.name = name
         #: (topic, partition) -> committed offset and metadata.
-        self.offsets = Kept[tuple[str, int], tuple[int, str]](
-            budget, lambda key, offset: bytes_of(key[0], offset[1]), ErrorCode.invalid_commit_offset_size
-        )
-        #: That of the members that joined last.
-        self.protocol_type = ""
+        self.offsets: dict[tuple[str, int], tuple[int, str]] = {}
         self._purgatory = purgatory
         self._settings = settings
         self._barrier = JoinBarrier[str](
@@ -108,12 +96,11 @@ class Group:
         )
         self._sync_key = ("sync", name)
         self._synced = 0  # the latest generation that has a plan
-        full = ErrorCode.group_max_size_reached
-        self._plan = Kept[str, bytes](budget, bytes_of, full)
-        self._members = Kept[str, Member](budget, lambda _, member: member.size, full)
+        self._plan: dict[str, bytes] = {}
+        self._members: dict[str, Member] = {}
         self._instances: dict[str, str] = {}  # the names of static members
         # One for each member, which may change its timeout.
-        self._sessions = Kept[str, Heartbeats[str]](budget, lambda name, _: _SESSION + bytes_of(name), full)
+        self._sessions: dict[str, Heartbeats[str]] = {}
         self._syncing: set[str] = set()  # members that wait for the plan
 
     @property
@@ -139,19 +126,6 @@ class Group:
             return "Empty"
         return "Stable" if self._synced == self.generation else "CompletingRebalance"
 
-    @property
-    def protocol(self) -> str:
-        """The protocol of the latest generation, while it is stable; else empty."""
-        return _elected(self._members_of(self._barrier.generation)) if self.state == "Stable" else ""
-
-    def described(self) -> dict[str, tuple[str | None, bytes, bytes]]:
-        """Return instance, metadata and assignment of each member. Without a plan, the last two are empty."""
-        protocol = self.protocol
-        return {
-            name: (member.instance, member.protocols.get(protocol, b""), self._plan.get(name, b"") if protocol else b"")
-            for name, member in self._members.items()
-        }
-
     def expect(self, client_id: str, session_timeout: float) -> str:
         """Return a name for a new member, which must join with it.
 
@@ -175,11 +149,7 @@ class Group:
         self._refuse(older, member)
         name = _new_name(instance)
         keeps_place = self._may_keep_place(older, member)
-        try:
-            self._keep(name, member)
-        except KafkaError:
-            self._forget(name)
-            raise
+        self._keep(name, member)
         if not self._barrier.replace(older, name):
             self._expect(name)
         self._instances[instance] = name
@@ -199,11 +169,11 @@ class Group:
         before = self._members.get(name)
         try:
             self._refuse(name, member)
-            self._keep(name, member)
         except KafkaError:
             if before is None:  # it has only a name, and no one must wait for it
                 self._remove(name)
             raise
+        self._keep(name, member)
         generation = self._barrier.generation
         is_leader = name == self._leader(generation)
         if self._barrier.is_closed or name not in generation.members or is_leader or before != member:
@@ -213,15 +183,14 @@ class Group:
     def plan(self, sender: Sender, generation: int, plan: Mapping[str, bytes]) -> None:
         """Take the assignments by member, if *sender* leads and there are none yet.
 
-        Raises: KafkaError: as for check(), or a rebalance has begun, or there is no room for the plan.
+        Raises: KafkaError: as for check(), or a rebalance has begun.
         """
         name = self.check(sender, generation)
         if self._barrier.is_closed:
             raise KafkaError(ErrorCode.rebalance_in_progress)
         if name == self._leader(self._barrier.generation) and self._synced < generation:
             members = set(self._barrier.generation.members)
-            self._plan.clear()
-            self._plan.put({each: part for each, part in plan.items() if each in members})
+            self._plan = {each: part for each, part in plan.items() if each in members}
             self._synced = generation
             self._purgatory.check_and_complete(self._sync_key)
 
@@ -268,8 +237,7 @@ class Group:
     def commit(self, sender: Sender, generation: int, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
         """Store *offsets*.
 
-        Raises: KafkaError: as for check(), there is no plan yet, a non-member commits to a group with members, or there
-            is no room for them.
+        Raises: KafkaError: as for check(), there is no plan yet, or a non-member commits to a group with members.
         """
         if generation >= 0:
             name = self.check(sender, generation)
@@ -278,12 +246,7 @@ class Group:
                 raise KafkaError(ErrorCode.rebalance_in_progress)
         elif self._barrier.members:
             raise KafkaError(ErrorCode.unknown_member_id)
-        self.offsets.put(offsets)
-
-    def forget_topic(self, topic: str) -> None:
-        """Forget the offsets of a deleted topic: one of the same name begins anew."""
-        for key in [key for key in self.offsets if key[0] == topic]:
-            del self.offsets[key]
+        self.offsets.update(offsets)
 
     def close(self) -> None:
         """Answer every waiting member: the broker is stopping."""
@@ -310,10 +273,9 @@ class Group:
             raise KafkaError(ErrorCode.group_max_size_reached) from None
 
     def _keep(self, name: str, member: Member) -> None:
-        """Keep what a member says of itself, and begin its session. Raises: KafkaError: there is no room."""
+        """Keep what a member says of itself, and begin its session."""
         self._begin_session(name, member.session_timeout)
         self._members[name] = member
-        self.protocol_type = member.protocol_type
 
     async def _wait(self, name: str) -> Generation[str]:
         """Wait at the barrier. Raises: KafkaError: as for join()."""

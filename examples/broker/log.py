@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -12,7 +11,6 @@ import crc32c
 from kio.schema.errors import ErrorCode
 
 from .errors import KafkaError
-from .times import offsets_and_times
 
 #: The header of a batch. The checksum covers everything after the checksum field.
 _HEAD: Final = struct.Struct(">qiibIhiqqqhii")
@@ -23,8 +21,6 @@ _MAGIC: Final = 2
 _SEQUENCES: Final = 1 << 31
 _LATEST_BATCHES: Final = 5
 _MOST_PRODUCERS: Final = 1_000
-#: The most records of a batch: a search by time reads the timestamps of all.
-_MOST_RECORDS: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,7 @@ class Batch:
             raise KafkaError(ErrorCode.unsupported_for_message_format)
         if length + 12 != len(data) or crc32c.crc32c(data[_CHECKED_FROM:]) != checksum:
             raise KafkaError(ErrorCode.corrupt_message)
-        if not 1 <= records <= _MOST_RECORDS or last != records - 1:
+        if records < 1 or last != records - 1:
             raise KafkaError(ErrorCode.invalid_record)
         return cls(data, records, max_timestamp, *producer)
 
@@ -122,43 +118,15 @@ class Log:
             last += 1
         return b"".join(kept.data for kept in self._kept[first:last])
 
-    def delete_before(self, offset: int) -> None:
-        """Start the log at *offset*, and drop the batches before it. A batch that contains *offset* is kept whole."""
-        if offset <= self.start:
-            return
-        gone = len(self._bases) if offset == self.end else bisect_right(self._bases, offset) - 1
-        del self._bases[:gone], self._kept[:gone]
-        self.start = offset
-
     def offset_at(self, timestamp: int, until: int) -> tuple[int, int] | None:
-        """Return offset and timestamp of the first record of *timestamp* or later; None: there is none.
+        """Return offset and timestamp of the first batch before *until* with a record of *timestamp* or later, or None.
 
-        Args: until: search only the batches before this offset.
-        Raises: KafkaError: a batch cannot be read, or has not the timestamp that its header names.
+        The batch alone is found, not the record in it: that may be compressed.
         """
-        found = (kept for kept in self._until(until) if kept.max_timestamp >= timestamp)
-        # Of the log's first batch, the record may have been deleted. Any other batch has it.
-        for missed, kept in enumerate(found):
-            for offset, time in self._times(kept.data):
-                if time >= timestamp:
-                    return offset, time
-            if missed:
-                raise KafkaError(ErrorCode.corrupt_message)
+        for base, kept in zip(self._bases, self._kept, strict=True):
+            if base < until and kept.max_timestamp >= timestamp:
+                return max(base, self.start), kept.max_timestamp
         return None
-
-    def offset_of_latest(self, until: int) -> tuple[int, int] | None:
-        """Return offset and timestamp of the record with the highest timestamp; otherwise as offset_at()."""
-        batch = max(self._until(until), key=lambda kept: kept.max_timestamp, default=None)
-        return batch and max(self._times(batch.data), key=lambda pair: pair[1], default=None)
-
-    def _times(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Yield the offset and the timestamp of each record in a batch, without the deleted ones."""
-        base, _, _, _, _, attributes, _, timestamp, *_, records = _HEAD.unpack_from(data)
-        found = offsets_and_times(data[_HEAD.size :], base, attributes, timestamp, records)
-        return ((offset, time) for offset, time in found if offset >= self.start)
-
-    def _until(self, offset: int) -> list[_Kept]:
-        return self._kept[: bisect_left(self._bases, offset)]
 
     def _find(self, offset: int) -> int:
         """Return the index of the batch with *offset*; for the end, the number of batches."""

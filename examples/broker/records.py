@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Mapping
@@ -25,14 +24,11 @@ if TYPE_CHECKING:
 # Special timestamps.
 _LATEST: Final = -1
 _EARLIEST: Final = -2
-_HIGHEST: Final = -3
 #: The share of its timeout by which a fetch may end later, and the most seconds. Some clients wait little longer.
 _SLACK: Final = 0.1
 _MOST_SLACK: Final = 0.5
 # Begins the name of a topic with an unknown id. No topic's name has a space.
 _UNKNOWN_ID: Final = "id "
-# The first version of ListOffsets that may ask for the record with the highest timestamp.
-_ASKS_HIGHEST: Final = 7
 
 #: For each partition that was appended to, its replicas and the offset that they must reach; or the error.
 Required = dict[Key, tuple[Replicas[int], int] | Exception]
@@ -87,7 +83,7 @@ def _produced(bases: Mapping[Key, int], errors: Mapping[Key, Exception | None]) 
 
 
 def fetch(broker: Broker, request: Request) -> Values | Awaitable[Values]:
-    body, request.body = request.body, None  # it may have 100 MiB that the wait does not need
+    body, request.body = request.body, None  # it may have MiBs that the wait does not need
     if getattr(body, "session_id", 0):  # no sessions: the client retries with a full request
         return Values(error_code=ErrorCode.fetch_session_id_not_found, session_id=0, responses=())
     topics, ids = defaultdict[str, dict[int, tuple[View | _Nothing, int]]](dict), dict[str, UUID]()
@@ -96,7 +92,7 @@ def fetch(broker: Broker, request: Request) -> Values | Awaitable[Values]:
         for part in topic.partitions:
             topics[name][part.partition] = _view(broker, name, part), part.fetch_offset
     most = max(min(body.max_bytes, broker.settings.max_answer), 0)
-    fetched = Fetched(topics, ids, most, broker.connections.unread.room)
+    fetched = Fetched(topics, ids, most)
     if not fetched.partitions:
         return fetched
     return broker.read(fetched, max(body.min_bytes, 0), shared(body.max_wait.total_seconds(), time.monotonic()))
@@ -142,29 +138,25 @@ def _view(broker: Broker, topic: str, part: Any) -> View | _Nothing:
         return _Nothing(error.code)
 
 
-async def list_offsets(broker: Broker, request: Request) -> Values:
+def list_offsets(broker: Broker, request: Request) -> Values:
     answers = {}
     wanted = {(topic, part.partition_index): part.timestamp for topic, part in partitions(request.body.topics)}
     for key, timestamp in wanted.items():
         code, offset, found = OK, -1, -1
         try:
-            offset, found = _offset_at(broker.partition(*key), timestamp, request.version)
+            offset, found = _offset_at(broker.partition(*key), timestamp)
         except KafkaError as error:
             code = error.code
         answers[key] = Values(partition_index=key[1], error_code=code, offset=offset, timestamp=found)
-        if timestamp not in (_LATEST, _EARLIEST):
-            await asyncio.sleep(0)  # a search may take long: others go on
     return Values(topics=by_topic(answers))
 
 
-def _offset_at(partition: Partition, timestamp: int, version: int) -> tuple[int, int]:
+def _offset_at(partition: Partition, timestamp: int) -> tuple[int, int]:
     """Return the offset and timestamp that a consumer asks for."""
     if timestamp == _LATEST:
         return partition.replicas.high_watermark, -1
     if timestamp == _EARLIEST:
         return partition.log.start, -1
-    if timestamp == _HIGHEST and version >= _ASKS_HIGHEST:
-        return partition.log.offset_of_latest(partition.replicas.high_watermark) or (-1, -1)
     if timestamp < 0:
         raise KafkaError(ErrorCode.unsupported_version)
     return partition.log.offset_at(timestamp, partition.replicas.high_watermark) or (-1, -1)

@@ -3,7 +3,6 @@
 append -> the log's end      -> ("end", topic, partition)        followers' fetches
        -> followers fetch on -> Replicas                         produce requests with acks=all
        -> high watermark     -> ("committed", topic, partition)  consumers' fetches
-delete -> the log's start    -> followers fetch on -> Replicas   requests to delete records
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ class Read(NamedTuple):
 class Partition:
     """One partition, with all replicas in this process. Followers keep no copy: they only count fetched records."""
 
-    def __init__(
-        self, fetches: Purgatory, acks: Purgatory, admin: Purgatory, topic: str, number: int, settings: Settings
-    ) -> None:
+    def __init__(self, fetches: Purgatory, acks: Purgatory, topic: str, number: int, settings: Settings) -> None:
         self.topic = topic
         self.number = number
         self.log = Log(settings.max_bytes)
@@ -71,12 +68,8 @@ class Partition:
         self.in_sync = Heartbeats[int](
             acks, ("in sync", topic, number), timeout=settings.max_lag, on_missed=self._drop, excused=self._is_up
         )
-        #: Where the log of each replica starts. Their lowest start is the partition's low watermark.
-        self.starts = Replicas(admin, ("start", topic, number), [LEADER, *FOLLOWERS])
         self._ends: dict[int, int] = {}  # the log's end at each follower's last fetch
-        self._start = 0  # the latest start in self.starts
         self._fetches = fetches
-        self._admin = admin
         self.followers = [Follower(self, name, settings.lag) for name in FOLLOWERS]
 
     def append(self, data: bytes | None, *, is_for_all: bool) -> tuple[int, int]:
@@ -93,66 +86,22 @@ class Partition:
             if is_for_all and self.replicas.error_for(self.log.end + 1):
                 raise KafkaError(ErrorCode.not_enough_replicas)
             base = self.log.append(batch)
-            self._note_start()
             self.note(LEADER, self.log.end)
             self.tell("end")
         return base, base + batch.records
 
-    def delete_records(self, offset: int) -> int:
-        """Delete the records before *offset*; -1: all committed ones. Returns: the log's new start.
-
-        Raises: KafkaError: *offset* is not committed.
-        """
-        committed = self.replicas.high_watermark
-        if not -1 <= offset <= committed:
-            raise KafkaError(ErrorCode.offset_out_of_range)
-        self.log.delete_before(committed if offset == -1 else offset)
-        self._note_start()
-        self._fetches.complete_for_key(self.key("end"))  # without records, but the followers learn the new start
-        self.tell("committed")  # a fetch of deleted records is out of range
-        return committed if offset == -1 else offset
-
-    def note(self, replica: int, offset: int, start: int = 0) -> None:
-        """Note that *replica* has every record from *start* to *offset*.
-
-        If the high watermark moves, answer consumers; if the low watermark does, requests to delete records.
-        """
+    def note(self, replica: int, offset: int) -> None:
+        """Note that *replica* has every record up to *offset*. If the high watermark moves, answer consumers."""
         before = self.replicas.high_watermark
         if replica in self.replicas.in_sync:
             self.replicas.update(replica, offset)
         elif offset >= before:
             self.replicas.add(replica, offset)
-            self.starts.add(replica, max(start, self.starts.high_watermark))  # the answer to its fetch names it
         if replica != LEADER:
-            is_new = replica not in self._ends
-            if start > self.starts.high_watermark and replica in self.replicas.in_sync:
-                self.starts.update(replica, start)
             if offset >= self._ends.get(replica, 0):
                 self.in_sync.beat(replica)
             self._ends[replica] = self.log.end
-            if is_new:
-                self.tell_admin()
         self._tell_consumers(before)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether every follower has fetched from it."""
-        return len(self._ends) == len(FOLLOWERS)
-
-    def led(self) -> ErrorCode | None:
-        """The answer to the election of its preferred leader: once all followers follow it, or its topic is deleted."""
-        if self.is_gone:
-            return ErrorCode.unknown_topic_or_partition
-        return ErrorCode.election_not_needed if self.is_known else None
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether no follower fetches from it any more."""
-        return all(follower.is_stopped for follower in self.followers)
-
-    def tell_admin(self) -> None:
-        """Check the requests that create or delete the topic."""
-        self._admin.check_and_complete(("topic", self.topic))
 
     def excuse_followers(self) -> None:
         """Stop dropping followers for lag until they fetch again."""
@@ -165,8 +114,7 @@ class Partition:
         self.excuse_followers()
         for follower in self.followers:
             follower.stop()
-        for replicas in (self.replicas, self.starts):
-            replicas.fail(KafkaError(ErrorCode.unknown_topic_or_partition))
+        self.replicas.fail(KafkaError(ErrorCode.unknown_topic_or_partition))
         self.tell("end")
         self.tell("committed")
 
@@ -187,14 +135,7 @@ class Partition:
     def _drop(self, follower: int) -> None:
         before = self.replicas.high_watermark
         self.replicas.drop(follower)
-        self.starts.drop(follower)
         self._tell_consumers(before)
-
-    def _note_start(self) -> None:
-        """Note where the leader's log starts."""
-        if self.log.start > self._start:
-            self._start = self.log.start
-            self.starts.update(LEADER, self._start)
 
     def _is_up(self, follower: int) -> bool:
         """Whether a follower has fetched everything: waiting at the end is not lag."""
@@ -239,11 +180,6 @@ class Follower:
         self._partition = partition
         self._stalled = False
         self._task = asyncio.get_running_loop().create_task(self._follow(partition._fetches))
-        self._task.add_done_callback(lambda _: partition.tell_admin())
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._task.done()
 
     def stall(self, stalled: bool) -> None:
         """Stop fetching, or resume."""
@@ -255,16 +191,14 @@ class Follower:
 
     async def _follow(self, fetches: Purgatory) -> None:
         partition = self._partition
-        offset, start = partition.log.end, partition.log.start
+        offset = partition.log.end
         while not partition.is_gone:
             if self._stalled:
                 await fetches.wait_for(lambda: not self._stalled, [self], timeout=None)
-            partition.note(self.name, offset, start)
-            wait = _FOLLOWER_WAIT if start >= partition.log.start else 0.0  # else the new start is the answer
-            found = await partition.read("end", offset, _FOLLOWER_BYTES, wait)
+            partition.note(self.name, offset)
+            found = await partition.read("end", offset, _FOLLOWER_BYTES, _FOLLOWER_WAIT)
             # Its offset may have been dropped from the log: then it restarts at the log's start.
-            start = partition.log.start if isinstance(found, SourceError) else found.start
-            offset = start if isinstance(found, SourceError) else _end_of(found.records, max(offset, start))
+            offset = partition.log.start if isinstance(found, SourceError) else _end_of(found.records, offset)
             if self.lag:
                 await asyncio.sleep(self.lag)
 

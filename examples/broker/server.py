@@ -13,14 +13,12 @@ from kio.schema.errors import ErrorCode
 from aiopurgatory import Observer, Purgatory
 from aiopurgatory.operations import Replicas, produce
 
-from . import admin, configs, listing, members, records, topics
+from . import members, records, topics
 from .answers import Key
-from .catalog import Catalog
 from .connections import Answered, Connections
 from .errors import KafkaError
 from .fetches import DelayedFetch, Fetched
 from .groups import Group, GroupSettings
-from .kept import Budget
 from .replication import Partition, Settings
 from .wire import Request
 
@@ -31,21 +29,14 @@ Handler = Callable[["Broker", Request], Answered]
 
 HANDLERS: Final[Mapping[str, Handler]] = {
     "api_versions": topics.api_versions,
-    "create_partitions": admin.create_partitions,
-    "create_topics": admin.create_topics,
-    "delete_groups": listing.delete_groups,
-    "delete_records": admin.delete_records,
-    "delete_topics": admin.delete_topics,
-    "describe_configs": configs.describe_configs,
-    "describe_groups": listing.describe_groups,
-    "elect_leaders": admin.elect_leaders,
+    "create_topics": topics.create_topics,
+    "delete_topics": topics.delete_topics,
     "fetch": records.fetch,
     "find_coordinator": topics.find_coordinator,
     "heartbeat": members.heartbeat,
     "init_producer_id": records.init_producer_id,
     "join_group": members.join_group,
     "leave_group": members.leave_group,
-    "list_groups": listing.list_groups,
     "list_offsets": records.list_offsets,
     "metadata": topics.metadata,
     "offset_commit": members.offset_commit,
@@ -64,14 +55,9 @@ class BrokerSettings:
     #: The most partitions of all topics together, and the most groups.
     most_partitions: int = 1_000
     most_groups: int = 10_000
-    #: The most bytes of a request, and of all requests above 64 KiB that are being read.
-    max_request: int = 100 << 20
-    max_reading: int = 256 << 20
-    #: The most bytes of records in an answer, and of all answers that clients have not read.
-    max_answer: int = 55 << 20
-    max_unread: int = 256 << 20
-    #: The most bytes that are kept for all groups: members, plans, offsets.
-    max_kept: int = 64 << 20
+    #: The most bytes of a request, and of the records in an answer.
+    max_request: int = 16 << 20
+    max_answer: int = 16 << 20
     partition: Settings = field(default_factory=Settings)
     group: GroupSettings = field(default_factory=GroupSettings)
 
@@ -81,26 +67,20 @@ class Broker:
 
     Args:
         settings: None (default): ``BrokerSettings()``.
-        observers: of its five purgatories.
+        observers: of its three purgatories.
     """
 
     def __init__(self, settings: BrokerSettings | None = None, observers: Iterable[Observer] = ()) -> None:
         self.settings = settings or BrokerSettings()
-        self.fetches, self.acks, self.rebalances, self.admin, self.reads = self.purgatories = tuple(
-            Purgatory(name, observers=observers) for name in ("fetch", "produce", "group", "admin", "read")
+        self.fetches, self.acks, self.rebalances = self.purgatories = tuple(
+            Purgatory(name, observers=observers) for name in ("fetch", "produce", "group")
         )
-        chosen = self.settings
-        self.topics = Catalog(self.make_partition, chosen.partition, chosen.partitions, chosen.most_partitions)
-        self.budget = Budget(chosen.max_kept)
+        self.topics = topics.Topics(self.make_partition, self.settings.partitions, self.settings.most_partitions)
         self.groups: dict[str, Group] = {}
         # A producer that outlives a broker keeps its id, which the next broker must not give to another one.
         self.producer_ids = itertools.count(secrets.randbits(62))
         self.connections = Connections(
-            self.reads,
-            lambda request: HANDLERS[request.api](self, request),
-            max_request=chosen.max_request,
-            max_reading=chosen.max_reading,
-            max_unread=chosen.max_unread,
+            self.fetches, lambda request: HANDLERS[request.api](self, request), max_request=self.settings.max_request
         )
 
     @property
@@ -124,7 +104,6 @@ class Broker:
         for partition in itertools.chain.from_iterable(self.topics.values()):
             partition.excuse_followers()  # dropping them now would ack records that they lack
         self.acks.expire_all()  # the records may be lost, so producers must send them again
-        self.admin.expire_all()
         for group in self.groups.values():
             group.close()
         await self.connections.drain()
@@ -148,8 +127,8 @@ class Broker:
 
     # topics
 
-    def make_partition(self, topic: str, number: int, settings: Settings) -> Partition:
-        return Partition(self.fetches, self.acks, self.admin, topic, number, settings)
+    def make_partition(self, topic: str, number: int) -> Partition:
+        return Partition(self.fetches, self.acks, topic, number, self.settings.partition)
 
     def partition(self, topic: str, number: int) -> Partition:
         """Return a partition. Raises: KafkaError: it does not exist."""
@@ -168,5 +147,5 @@ class Broker:
                 self.groups = {name: group for name, group in self.groups.items() if not group.is_unused}
             if len(self.groups) >= self.settings.most_groups:
                 raise KafkaError(ErrorCode.policy_violation)
-            self.groups[name] = Group(self.rebalances, name, self.settings.group, self.budget)
+            self.groups[name] = Group(self.rebalances, name, self.settings.group)
         return self.groups[name]

@@ -30,15 +30,8 @@ VERSIONS: Final = {
     "sync_group": (0, 5),
     "api_versions": (0, 4),
     "create_topics": (2, 7),
-    "delete_topics": (1, 6),
+    "delete_topics": (1, 5),
     "init_producer_id": (0, 4),
-    "create_partitions": (0, 3),
-    "elect_leaders": (0, 2),
-    "delete_records": (0, 2),
-    "describe_configs": (1, 4),
-    "list_groups": (0, 4),
-    "describe_groups": (0, 5),
-    "delete_groups": (0, 2),
 }
 KEYS: Final = {name: key for key, name in api_key_map.items() if name in VERSIONS}
 _NAMES: Final = {key: name for name, key in KEYS.items()}

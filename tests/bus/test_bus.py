@@ -33,7 +33,7 @@ async def test_publish_server_down_is_kept_and_sent_later(server: MemoryServer) 
         assert here.keys == ["a"]
         assert not flush.done()
         assert one.statistics().outbox == 1
-        assert "down" in str(one.statistics().error)
+        await until(lambda: "down" in str(one.statistics().error))
         server.is_down = False
         await asyncio.wait_for(flush, 10.0)
         await until(lambda: other.statistics().connected and one.statistics().connected)

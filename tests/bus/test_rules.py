@@ -82,17 +82,20 @@ def spreading() -> Process:
 
 
 def test_gap_spread_is_checked_once_at_a_random_time_within() -> None:
-    due = set()
-    for _ in range(20):
-        process = spreading()
-        assert process.checked == []
-        process.rules.messages(100.0)  # a probe, so that nothing else is due
-        due.add(round(process.rules._all_due_at))
-        process.rules.tick(160.0)
-        process.rules.tick(170.0)
-        assert process.checked == [ALL]
-    assert len(due) > 10
-    assert 100 <= min(due) <= max(due) <= 160
+    checked = dict.fromkeys((100.0, 110.0, 130.0, 150.0, 160.0), 0)
+    for at in checked:
+        for _ in range(100):
+            process = spreading()
+            assert process.checked == []
+            process.rules.messages(100.0)  # a probe, so that nothing else is due
+            process.rules.tick(at)
+            checked[at] += process.checked == [ALL]
+            process.rules.tick(160.0)
+            process.rules.tick(170.0)
+            assert process.checked == [ALL]
+    none, few, half, most, every = checked.values()
+    assert none <= 2
+    assert 2 < few < half < most < every == 100
 
 
 def test_gap_spread_is_not_put_off_by_more_gaps() -> None:

@@ -141,8 +141,7 @@ def machine(
 
 
 @pytest.mark.timeout(400)  # a failure is reported once it is shrunk, which can take minutes
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-@pytest.mark.parametrize(("purge_interval", "max_pending"), [(0, None), (3, 4)])
+@pytest.mark.parametrize(("loop", "purge_interval", "max_pending"), [("asyncio", 0, None), ("uvloop", 3, 4)])
 def test_purgatory_random_steps_agrees_with_naive(loop: str, purge_interval: int, max_pending: int | None) -> None:
     run_state_machine_as_test(
         machine(pytest.importorskip(loop).new_event_loop, purge_interval, max_pending),

@@ -3,12 +3,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import aiopurgatory
 from aiopurgatory import Purgatory
 from aiopurgatory.web.signals import STOP_SIGNALS
 
@@ -22,6 +24,19 @@ if TYPE_CHECKING:
 
 Kept = Callable[[type], int]
 Making = Callable[..., Streams]
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
+    """Scripts of pages are tested on one loop, and all is on the other one, if there is one, in the compiled form.
+
+    For scripts, a server is a server. What is interpreted in both forms needs not all four pairs of form and loop.
+    """
+    if item.path.stem.endswith(("_browser", "_node")):
+        return {"asyncio": asyncio.new_event_loop}
+    uvloop = sys.modules.get("uvloop")
+    return {"uvloop": uvloop.new_event_loop} if aiopurgatory.COMPILED and uvloop else None
 
 
 @pytest.fixture

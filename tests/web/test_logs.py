@@ -309,23 +309,30 @@ async def test_poll_of_an_empty_topic_is_an_empty_list_at_its_deadline() -> None
         assert [event["id"] for event in await waiting.polled()] == [first]
 
 
-@pytest.mark.parametrize("count", [1, 100])
-async def test_polls_of_unknown_topics_do_not_end_together(count: int) -> None:
-    loop = asyncio.get_running_loop()
-    seconds = []
+async def seconds_of_polls(topics: int) -> list[float]:
+    """How long 100 polls of unknown topics wait."""
+    loop, seconds = asyncio.get_running_loop(), list[float]()
 
     async def poll(route: LongPollRoute, number: int) -> int:
         began = loop.time()
-        status = (await ended(route, f"n{number % count}")).status
+        status = (await ended(route, f"n{number % topics}")).status
         seconds.append(loop.time() - began)
         return status
 
     async with MemoryLog(unknown_timeout=1.6) as log:
         route = LongPollRoute(log)
         assert set(await asyncio.gather(*(poll(route, number) for number in range(100)))) == {404}
-    assert min(seconds) >= 1.6
-    assert max(seconds) - min(seconds) > 0.05
-    assert len({int(each * 50) for each in seconds}) >= 3
+    return seconds
+
+
+@pytest.mark.parametrize("count", [1, 100])
+async def test_polls_of_unknown_topics_do_not_end_together(count: int) -> None:
+    for _ in range(3):  # a machine that stalls meanwhile lets them end together
+        seconds = await seconds_of_polls(count)
+        assert min(seconds) >= 1.6
+        if max(seconds) - min(seconds) > 0.05 and len({int(each * 50) for each in seconds}) >= 3:
+            return
+    raise AssertionError(f"all end within {max(seconds) - min(seconds):.3f} s")
 
 
 async def test_poll_of_events_that_are_at_hand_is_no_operation(log: EventLog, run: Run) -> None:

@@ -41,7 +41,7 @@ async def test_poll_that_comes_during_a_read_gets_one_of_its_own(polls: Polls) -
 
 
 async def test_herd_shares_its_reads(polls: Polls) -> None:
-    herd = [polls.start() for _ in range(10_000)]
+    herd = [polls.start() for _ in range(1_000)]
     await settle()
     before = len(polls.source.calls)
     polls.source.values["n"] = 1

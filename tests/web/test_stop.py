@@ -46,6 +46,6 @@ def test_server_without_close_on_stop_waits_for_the_handlers() -> None:
         served.wait_for(pending=1)
         served.process.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):
-            served.process.wait(timeout=3)
+            served.process.wait(timeout=1)
         waiting.close()
         served.process.kill()

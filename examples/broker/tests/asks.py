@@ -77,10 +77,10 @@ async def fetch(
     return (await wire.call("fetch", **values)).responses[0].partitions[0]
 
 
-async def offset_at(wire: Wire, topic: str, timestamp: int, *, version: int = 5) -> Any:
+async def offset_at(wire: Wire, topic: str, timestamp: int) -> Any:
     """The answer for the partition."""
     parts = [{"partition_index": 0, "timestamp": timestamp}]
-    answer = await wire.call("list_offsets", version=version, topics=[{"name": topic, "partitions": parts}])
+    answer = await wire.call("list_offsets", topics=[{"name": topic, "partitions": parts}])
     return answer.topics[0].partitions[0]
 
 

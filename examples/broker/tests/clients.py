@@ -81,16 +81,3 @@ def begin_confluent(address: str) -> str:
     with pytest.raises(confluent_kafka.KafkaException) as refused:
         producer.init_transactions(PATIENCE)
     return str(refused.value)
-
-
-def begin_kafka_python(address: str) -> str:
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=address, transactional_id="kafka-python", max_block_ms=PATIENCE * 1000
-    )
-    with pytest.raises(kafka.errors.KafkaError) as refused:
-        producer.init_transactions()
-    producer.close(PATIENCE)
-    return str(refused.value)
-
-
-TRANSACTIONS = [begin_confluent, begin_kafka_python]

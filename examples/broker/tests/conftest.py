@@ -14,13 +14,7 @@ from ..server import Broker, BrokerSettings
 from .served import Served
 from .wires import Wire
 
-ABOUT_CONNECTIONS: Final = (
-    "test_large_requests",
-    "test_leaving",
-    "test_misbehaving",
-    "test_random_connections",
-    "test_unread",
-)
+ABOUT_CONNECTIONS: Final = ("test_leaving", "test_misbehaving")
 
 Start = Callable[[BrokerSettings], Awaitable[Broker]]
 

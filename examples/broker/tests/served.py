@@ -89,11 +89,6 @@ class Served:
         spent = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return sum(map(int, spent)) / os.sysconf("SC_CLK_TCK")
 
-    def memory(self) -> int:
-        """Bytes that it has in memory."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
 
 def get(url: str) -> str:
     with urllib.request.urlopen(url, timeout=PATIENCE) as answer:

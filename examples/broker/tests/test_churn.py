@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Final
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from .members import AiokafkaMember, ConfluentMember, KafkaPythonMember, Ledger, Member
 from .served import PATIENCE, Served, wait_until
@@ -24,11 +19,6 @@ PARTITIONS = 4
 #: How often a member joins or leaves, and how many seconds pass between.
 CHANGES, PAUSE = 16, 0.6
 KINDS: Final[list[type[Member]]] = [ConfluentMember, KafkaPythonMember, AiokafkaMember]
-
-
-def create(address: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": address})  # kept: its going would end the request
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(PATIENCE)
 
 
 class Writer:
@@ -72,58 +62,16 @@ def churn(address: str, topic: str, ledger: Ledger) -> list[Member]:
     return members
 
 
-def test_group_that_changes_reads_each_record_once_in_order(served: Served) -> None:
+def test_group_that_changes_reads_each_record_once_in_order() -> None:
     ledger = Ledger()
-    create(served.address, "churn")
-    with Writer(served.address, "churn") as writer:
-        members = churn(served.address, "churn", ledger)
-    total = PARTITIONS * writer.written
-    wait_until(lambda: ledger.count >= total, "all records are read")
-    for member in members:
-        member.leave()
+    with Served("--partitions", str(PARTITIONS)) as served:
+        with Writer(served.address, "churn") as writer:
+            members = churn(served.address, "churn", ledger)
+        total = PARTITIONS * writer.written
+        wait_until(lambda: ledger.count >= total, "all records are read")
+        for member in members:
+            member.leave()
     assert total > 1_000
     for partition in range(PARTITIONS):
         assert ledger.offsets[partition] == list(range(writer.written))
         assert ledger.values[partition] == [b"%d" % number for number in range(writer.written)]
-
-
-# a member that is killed
-
-VICTIM = """
-import sys, confluent_kafka
-settings = {"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "session.timeout.ms": 1500}
-consumer = confluent_kafka.Consumer(settings | {"heartbeat.interval.ms": 100, "partition.assignment.strategy": "range"})
-consumer.subscribe([sys.argv[2]])
-while True:
-    consumer.poll(0.1)
-    if consumer.assignment():
-        print(len(consumer.assignment()), flush=True)
-"""
-
-
-@pytest.fixture
-def victim(served: Served) -> Iterator[subprocess.Popen[str]]:
-    """A member in a process of its own."""
-    create(served.address, "killed")
-    command = [sys.executable, "-c", VICTIM, served.address, "killed"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        yield process
-        process.kill()
-
-
-def test_group_goes_on_after_a_member_is_killed(served: Served, victim: subprocess.Popen[str]) -> None:
-    assert victim.stdout is not None
-    assert victim.stdout.readline() == f"{PARTITIONS}\n"
-    settings = {"bootstrap.servers": served.address, "group.id": "killed", "auto.offset.reset": "earliest"}
-    survivor = confluent_kafka.Consumer(settings | {"heartbeat.interval.ms": 100})
-    survivor.subscribe(["killed"])
-
-    def share() -> int:
-        survivor.poll(0.05)
-        return len(survivor.assignment())
-
-    wait_until(lambda: share() == PARTITIONS // 2, "they share")
-    assert [share() for _ in range(60)] == [PARTITIONS // 2] * 60  # 3 s, twice the victim's session: it is alive
-    victim.kill()
-    wait_until(lambda: share() == PARTITIONS, "the survivor has all")
-    survivor.close()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from datetime import timedelta
-from uuid import uuid4
 
-import aiokafka
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -52,11 +49,6 @@ def test_fetches_that_begin_at_nearly_the_same_time_end_together(wait_ms: int, n
     assert all(wait <= shared(wait, begin) <= wait + step + 1e-6 for begin in begins)
 
 
-@pytest.mark.parametrize("wait", [0.0, -1.0])
-def test_fetch_that_must_not_wait_does_not(wait: float) -> None:
-    assert shared(wait, 1.0) == wait
-
-
 async def test_fetch_with_too_few_bytes_is_answered_at_its_deadline(wire: Wire) -> None:
     await create(wire, "t")
     await produce(wire, "t", batch(b"x"))
@@ -96,34 +88,6 @@ async def test_fetch_of_everything_is_limited_by_the_broker(start: Start) -> Non
         assert len(values_in((await fetch(wire, "t", 2, wait=0.0)).records)) == 1
 
 
-async def test_fetch_of_tiny_parts_is_limited_by_the_broker(start: Start) -> None:
-    data = batch(b"x" * 5_000)
-    broker = await start(BrokerSettings(max_answer=2 * len(data)))
-    async with await Wire.open(broker.port) as wire:
-        values = fetch_values("", 0, wait=0.0, max_bytes=1)
-        values |= {"max_bytes": 1 << 30, "topics": []}
-        for number in range(5):
-            await create(wire, f"t{number}")
-            await produce(wire, f"t{number}", data)
-            values["topics"] += fetch_values(f"t{number}", 0, wait=0.0, max_bytes=1)["topics"]
-        answer = await wire.call("fetch", **values)
-        assert [len(each.partitions[0].records or b"") for each in answer.responses] == [len(data)] * 2 + [0] * 3
-
-
-async def test_consumer_of_aiokafka_waits_as_it_says(broker: Broker, wire: Wire) -> None:
-    await create(wire, "t")
-    settings = {"fetch_min_bytes": 10_000, "fetch_max_wait_ms": 60_000, "auto_offset_reset": "earliest"}
-    parked = broker.fetches.statistics().pending
-    async with aiokafka.AIOKafkaConsumer(bootstrap_servers=f"127.0.0.1:{broker.port}", **settings) as reader:
-        reader.assign([aiokafka.TopicPartition("t", 0)])
-        first = asyncio.create_task(reader.getone())
-        await until(lambda: broker.fetches.statistics().pending > parked, "its fetch waits")
-        await produce(wire, "t", batch(b"small"))
-        assert not first.done()
-        await produce(wire, "t", batch(b"x" * 10_000))
-        assert (await asyncio.wait_for(first, 10)).value == b"small"
-
-
 async def test_fetch_is_told_that_its_topic_is_deleted(broker: Broker, wire: Wire) -> None:
     for topic in ("t", "other"):
         await create(wire, topic)
@@ -146,15 +110,3 @@ async def test_fetch_of_what_is_not_there_is_refused_at_once(wire: Wire, topic: 
     values["topics"][0]["partitions"][0]["partition"] = 7
     found = (await wire.call("fetch", **values)).responses[0].partitions[0]
     assert found.error_code == ErrorCode.unknown_topic_or_partition
-
-
-async def test_fetch_by_an_unknown_id_is_told_so(broker: Broker, wire: Wire) -> None:
-    await create(wire, "t")
-    known, unknown = broker.topics["t"].id, uuid4()
-    parts = fetch_values("t", 0, wait=60.0)["topics"][0]["partitions"]
-    topics = [{"topic_id": topic_id, "partitions": parts} for topic_id in (known, unknown)]
-    answer = await wire.call("fetch", version=13, **fetch_values("t", 0, wait=60.0) | {"topics": topics})
-    assert {each.topic_id: each.partitions[0].error_code for each in answer.responses} == {
-        known: ErrorCode.none,
-        unknown: ErrorCode.unknown_topic_id,
-    }

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import aiokafka
-import confluent_kafka
 import pytest
 from kio.schema.errors import ErrorCode
-
-from aiopurgatory.operations import Heartbeats
 
 from ..groups import GroupSettings
 from ..server import Broker, BrokerSettings
 from .asks import batch, create, join_values, named, produce
 from .conftest import Start
-from .served import PATIENCE, Served, wait_until
 from .waits import until
 from .wires import Wire
 
@@ -72,26 +67,6 @@ async def test_group_whose_member_is_silent_goes_on_without_it(broker: Broker, w
     async with member(broker) as alive:
         await until(lambda: shares(alive) == [[0, 1]], "it has all")
         assert len(broker.groups["g"].members) == 1
-
-
-def assigned(consumer: confluent_kafka.Consumer) -> list[int]:
-    consumer.poll(0.02)
-    return [each.partition for each in consumer.assignment()]
-
-
-def test_group_of_two_of_librdkafka_splits_and_leaves(served: Served) -> None:
-    settings = {"bootstrap.servers": served.address, "group.id": "rd", "heartbeat.interval.ms": 50}
-    first, second = (confluent_kafka.Consumer(settings | {"allow.auto.create.topics": True}) for _ in range(2))
-    producer = confluent_kafka.Producer({"bootstrap.servers": served.address})
-    producer.produce("rd", b"x", partition=0)
-    assert producer.flush(PATIENCE) == 0
-    first.subscribe(["rd"])
-    wait_until(lambda: assigned(first) == [0, 1], "the first has all")
-    second.subscribe(["rd"])
-    wait_until(lambda: sorted([assigned(first), assigned(second)]) == [[0], [1]], "they share")
-    first.close()
-    wait_until(lambda: assigned(second) == [0, 1], "the first has left")
-    second.close()
 
 
 # answers to raw members
@@ -147,14 +122,6 @@ async def committed(wire: Wire, group: str, name: str, generation: int) -> Error
     return code
 
 
-async def test_group_whose_members_have_only_names_is_described_as_empty(wire: Wire) -> None:
-    await named(wire, "g")
-    (group,) = (await wire.call("describe_groups", version=4, groups=["g"])).groups
-    assert (group.error_code, group.group_state, group.protocol_data) == (ErrorCode.none, "Empty", "")
-    (listed,) = (await wire.call("list_groups", version=4)).groups
-    assert listed.group_state == "Empty"
-
-
 async def test_group_refuses_another_generation(wire: Wire) -> None:
     await create(wire, "t")
     name, generation = await joined(wire, "g")
@@ -189,13 +156,6 @@ async def test_group_refuses_who_has_nothing_in_common(broker: Broker, wire: Wir
     assert refused.error_code == ErrorCode.inconsistent_group_protocol
     assert broker.groups["g"].members == (name,)  # which waits for nobody
     assert await beaten(wire, "g", name, generation) == ErrorCode.none
-
-
-@pytest.mark.parametrize("session", [0.0, 0.001, 100_000.0])
-async def test_group_refuses_a_strange_session_timeout(wire: Wire, session: float) -> None:
-    name = await named(wire, "g")
-    refused = await wire.call("join_group", **join_values("g", name, session=session))
-    assert refused.error_code == ErrorCode.invalid_session_timeout
 
 
 @pytest.mark.parametrize("name", ["", "g" * 256], ids=["none", "long"])
@@ -296,21 +256,6 @@ async def test_group_member_with_a_negative_rebalance_timeout_has_none(wire: Wir
     assert (await wire.call("join_group", **values)).error_code == ErrorCode.none
 
 
-async def test_group_forgets_older_session_timeouts(wire: Wire) -> None:
-    name, generation = await joined(wire, "g")
-
-    async def rejoined(session: float) -> int:
-        answer = await wire.call("join_group", **join_values("g", name, session=session))
-        assert answer.error_code == ErrorCode.none
-        return sum(isinstance(each, Heartbeats) for each in gc.get_objects())
-
-    before = await rejoined(10.0)
-    for number in range(20):
-        after = await rejoined(10.0 + number / 10)
-    assert after == before
-    assert await beaten(wire, "g", name, generation + 21) == ErrorCode.none
-
-
 async def test_groups_without_members_and_offsets_make_room(start: Start) -> None:
     broker = await start(BrokerSettings(most_groups=3))
     async with await Wire.open(broker.port) as wire:
@@ -326,10 +271,3 @@ async def test_groups_without_members_and_offsets_make_room(start: Start) -> Non
         await wire.call("leave_group", group_id="left", members=[{"member_id": left}])
         await joined(wire, "new")
         assert set(broker.groups) == {"offsets", "members", "new"}
-
-
-@pytest.mark.parametrize("version", [5, 7])
-async def test_group_names_a_member_within_the_length_of_strings(wire: Wire, version: int) -> None:
-    values = join_values("g") | {"group_instance_id": "i" * 32_767}
-    answer = await wire.call("join_group", version=version, **values)
-    assert answer.error_code == ErrorCode.none

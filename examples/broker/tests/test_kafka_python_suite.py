@@ -22,35 +22,21 @@ from .served import Served
 
 pytestmark = pytest.mark.slow
 
-#: Not among them, as whole modules: test_sasl_integration and test_ssl_integration. The broker has no security.
-MODULES: Final = [f"test_{name}_integration.py" for name in ("admin", "consumer", "producer")]
+#: Not among them, as whole modules: those of administration, and of SASL and TLS. The broker has none of it.
+MODULES: Final = [f"test_{name}_integration.py" for name in ("consumer", "producer")]
 #: Tests that do not apply, and the feature that the broker lacks.
 NOT_HERE: Final = {
     "test_transactional_producer_messages": "transactions",
     "test_transactional_producer_offsets": "transactions",
-    "test_create_describe_delete_acls": "access control lists",
-    "test_list_config_resources": "settings that can be asked for",
-    "test_describe_configs_topic_resource_returns_configs": "partitions without a limit",
-    "test_alter_partition_reassignments": "AlterPartitionReassignments: there is one node",
-    "test_list_partition_reassignments": "ListPartitionReassignments: there is one node",
-    "test_describe_log_dirs": "files",
-    "test_alter_replica_log_dirs": "files",
-    "test_describe_metadata_quorum": "KRaft",
-    "test_describe_topic_partitions": "DescribeTopicPartitions, new in Kafka 4",
-    "test_describe_topic_partitions_pagination": "DescribeTopicPartitions, new in Kafka 4",
 }
 #: The Kafka that kafka-python takes the broker for, by the versions of its requests.
 INFERRED: Final = "3.2"
 #: The oldest Kafka with requests that are all known here. The client is told that it is this one, and asks nothing.
 OLDEST: Final = "0.11"
-#: Tests that do not apply to a client that was told so.
-NOT_TOLD: Final = {
-    "test_kafka_version_infer": "asks the broker for its version",
-    "test_describe_configs_broker_resource_returns_configs": "DescribeConfigs in version 0, which kio lacks",
-    "test_describe_configs_mixed_resources_returns_configs": "DescribeConfigs in version 0, which kio lacks",
-}
+#: A test that does not apply to a client that was told so: it asks the broker for its version.
+NOT_TOLD: Final = ["test_kafka_version_infer"]
 #: How many must pass at least. The others of snappy, lz4 and zstd are skipped where kafka-python lacks the library.
-LEAST: Final = 25
+LEAST: Final = 24
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +69,12 @@ def fetch(requirement: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("version", [INFERRED, OLDEST])
 def test_kafka_python_suite_passes(suite: Path, own_served: Served, tmp_path: Path, version: str) -> None:
-    is_told = version != INFERRED
     folder, report = Path("test", "integration"), tmp_path / "report.xml"
-    left_out = NOT_HERE | (NOT_TOLD if is_told else {})
+    left_out = [*NOT_HERE, *(NOT_TOLD if version == OLDEST else [])]
     paths = [where(suite, folder, name) for name in left_out]
     options = [f"--junitxml={report}", "--timeout=60", "-ra", "--tb=short", *[f"--deselect={path}" for path in paths]]
     own = ["--rootdir=.", "--config-file=own.ini", "-pno:cacheprovider", "-ppytest_timeout"]
-    env = {"KAFKA_VERSION": version, "KAFKA_NEGOTIATES": "" if is_told else "yes"}
+    env = {"KAFKA_VERSION": version, "KAFKA_NEGOTIATES": "yes" if version == INFERRED else ""}
     env |= {"KAFKA_URI": f"tcp://{own_served.address}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     command = [sys.executable, "-m", "pytest", *own, *options, *[str(folder / module) for module in MODULES]]
     done = subprocess.run(command, cwd=suite, env=os.environ | env, capture_output=True, text=True)

@@ -1,11 +1,10 @@
 """Clients that the broker was not built with: kafkajs, @platformatic/kafka, kcat, sarama, and Kafka's own in Java.
 
-Their programs are in other_clients/. Each has the same commands: create, produce, consume COUNT, and some admin.
+Their programs are in other_clients/. Each has the same commands: create, produce, consume COUNT.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -87,25 +86,7 @@ def test_member_that_restarts_reads_each_record_once_in_order(served: Served, na
     assert len(offsets) > 1
 
 
-@pytest.mark.parametrize("name", ["kafkajs", "platformatic", "java"])
-def test_administrator_describes_deletes_records_and_topic(served: Served, name: str) -> None:
-    client = Client(name, served.address, f"other-admin-{name}")
-    client.run("create")
-    client.run("produce")
-    retention, low, is_listed, is_listed_after_its_deletion = json.loads(client.run("admin"))
-    assert (retention, low) == ("1000000", 10)
-    assert (is_listed, is_listed_after_its_deletion) == (True, False)
-
-
 def test_static_java_member_that_restarts_keeps_its_generation(served: Served) -> None:
     lines = Client("java", served.address, "other-static-java").run("restart").splitlines()
     assert [line for line in lines if line.startswith("generation")] == ["generation 1"] * 2
     assert len(set(lines)) == RECORDS + 1  # each record once
-
-
-def test_java_batches_of_each_codec_are_searched_by_time(served: Served) -> None:
-    *found, latest = Client("java", served.address, "other-codecs-java").run("codecs").splitlines()
-    assert found == [
-        f"{at - 1} {at} {20 * size}" for at, size in zip(range(50, 500, 100), (4, 4, 6, 3, 4), strict=True)
-    ]
-    assert latest == "499 500"

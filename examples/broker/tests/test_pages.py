@@ -33,4 +33,4 @@ async def test_page_shows_all_purgatories_and_their_keys(served: Served) -> None
         wait_until(lambda: served.pending("fetch") >= begin + 6, "all wait, as do the followers")
         wait_until(lambda: "on-the-page" in get(f"{served.page_url}state"), "the page shows the key")
         shown = json.loads(get(f"{served.page_url}state"))["purgatories"]
-        assert shown == ["fetch", "produce", "group", "admin", "read"]
+        assert shown == ["fetch", "produce", "group"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-import aiokafka
 import pytest
-from aiokafka.errors import NotEnoughReplicasError
 from kio.schema.errors import ErrorCode
 
 from ..replication import Settings
@@ -124,19 +122,6 @@ async def test_produce_without_acks_that_is_refused_ends_its_connection(
     assert await end_of(wire, "t") == 0
 
 
-async def test_producer_of_aiokafka_without_acks_notices_that_its_topic_is_gone(broker: Broker, wire: Wire) -> None:
-    await create(wire, "t")
-    address = f"127.0.0.1:{broker.port}"
-    async with aiokafka.AIOKafkaProducer(bootstrap_servers=address, acks=0) as producer:
-        await producer.send_and_wait("t", b"a", partition=0)
-        await until(lambda: broker.topics["t"][0].log.end == 1, "it is appended")
-        await wire.call("delete_topics", topic_names=["t"])
-        await producer.send_and_wait("t", b"lost", partition=0)
-        await until(lambda: "t" in broker.topics, "the producer has asked for it again, which creates it")
-        await producer.send_and_wait("t", b"b", partition=0)
-        await until(lambda: broker.topics["t"][0].log.end == 1, "it is appended")
-
-
 # replicas
 
 
@@ -153,22 +138,6 @@ async def test_produce_with_too_few_in_sync_appends_nothing(start: Start) -> Non
         await stall(broker, False)
         await until(lambda: len(broker.topics["t"][0].replicas.in_sync) == 3, "they are in sync again")
         assert (await produce(wire, "t", batch(b"b"))).base_offset == 1
-
-
-async def test_producer_of_aiokafka_is_told_of_too_few_in_sync(start: Start) -> None:
-    broker = await start(BrokerSettings(partition=Settings(max_lag=0.2)))
-    address = f"127.0.0.1:{broker.port}"
-    async with await Wire.open(broker.port) as wire:
-        await create(wire, "t")
-        await stall(broker, True)
-        await produce(wire, "t", batch(b"a"), acks=1)
-        await until(lambda: len(broker.topics["t"][0].replicas.in_sync) == 1, "both followers are dropped")
-    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=address, acks="all", request_timeout_ms=400)
-    async with producer:
-        with pytest.raises(NotEnoughReplicasError):  # which it tries again until its time is up
-            await producer.send_and_wait("t", b"b", partition=0)
-        await stall(broker, False)
-        assert (await producer.send_and_wait("t", b"b", partition=0)).offset == 1
 
 
 async def stall(broker: Broker, stalled: bool, topic: str = "t") -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import socket
 
 import confluent_kafka
-from kio.schema.errors import ErrorCode
 
-from ..server import BrokerSettings
-from .asks import batch, create, fetch, produce, values_in
-from .conftest import Start
+from .asks import fetch, values_in
 from .served import PATIENCE, Served
 from .wires import Wire
 
@@ -50,21 +47,3 @@ async def test_records_acked_after_a_restart_are_all_in_the_log() -> None:
         assert [survivor.send(b"A1"), newcomer.send(b"B1"), survivor.send(b"A2")] == [1, 2, 3]
         async with await Wire.open(port) as wire:
             assert values_in((await fetch(wire, "t", 0, wait=0.0)).records) == [b"B0", b"A1", b"B1", b"A2"]
-
-
-async def test_batch_after_a_restart_is_accepted_and_then_known(start: Start) -> None:
-    ids = []
-    for _ in range(2):
-        broker = await start(BrokerSettings())
-        async with await Wire.open(broker.port) as wire:
-            ids.append((await wire.call("init_producer_id")).producer_id)
-            await create(wire, "t")
-            # Kafka, too, accepts any sequence number from a producer whose records are gone.
-            sent = [batch(b"5", producer=(ids[0], 0, 5)), batch(b"6", producer=(ids[0], 0, 6))]
-            answers = [await produce(wire, "t", data) for data in (*sent, *sent)]
-            assert [(each.error_code, each.base_offset) for each in answers] == [
-                (ErrorCode.none, at) for at in (0, 1) * 2
-            ]
-            refused = await produce(wire, "t", batch(b"9", producer=(ids[0], 0, 9)))
-            assert refused.error_code == ErrorCode.out_of_order_sequence_number
-    assert ids[0] != ids[1]

@@ -89,12 +89,6 @@ async def test_stop_drops_a_client_that_does_not_read(broker: Broker) -> None:
     assert await asyncio.to_thread(read_rest, client) < size
 
 
-async def test_stop_closes_a_connection_that_opens_meanwhile(broker: Broker) -> None:
-    broker.connections.is_stopping = True  # asyncio may have accepted it before
-    async with await Wire.open(broker.port) as wire:
-        assert await wire.rest() == b""
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stop_of_an_idle_broker_exits(own_served: Served, number: signal.Signals) -> None:
     assert own_served.stop(number) == (0, "")

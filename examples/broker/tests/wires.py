@@ -35,13 +35,6 @@ VERSIONS: Final = {
     "delete_topics": 5,
     "init_producer_id": 4,
     "api_versions": 3,
-    "create_partitions": 3,
-    "elect_leaders": 2,
-    "delete_records": 2,
-    "describe_configs": 4,
-    "list_groups": 4,
-    "describe_groups": 5,
-    "delete_groups": 2,
 }
 _DEFAULTS: Final = {bool: False, str: "", bytes: b"", timedelta: timedelta(), tuple: ()}
 

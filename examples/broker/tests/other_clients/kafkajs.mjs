@@ -1,23 +1,17 @@
-// node kafkajs.mjs ADDRESS TOPIC create|produce|consume COUNT|admin
+// node kafkajs.mjs ADDRESS TOPIC create|produce|consume COUNT
 import kafkajs from "kafkajs";
 
-const { ConfigResourceTypes, Kafka, Partitioners, logLevel } = kafkajs;
+const { Kafka, Partitioners, logLevel } = kafkajs;
 const [address, topic, action, count] = process.argv.slice(2);
 const kafka = new Kafka({ clientId: "kafkajs", brokers: [address], logLevel: logLevel.ERROR });
 
-async function withAdmin(use) {
-  const admin = kafka.admin();
-  await admin.connect();
-  await use(admin);
-  await admin.disconnect();
-}
-
 const actions = {
-  create: () =>
-    withAdmin((admin) => {
-      const configEntries = [{ name: "retention.bytes", value: "1000000" }];
-      return admin.createTopics({ topics: [{ topic, numPartitions: 3, configEntries }] });
-    }),
+  async create() {
+    const admin = kafka.admin();
+    await admin.connect();
+    await admin.createTopics({ topics: [{ topic, numPartitions: 3 }] });
+    await admin.disconnect();
+  },
 
   async produce() {
     const createPartitioner = Partitioners.DefaultPartitioner;
@@ -48,21 +42,6 @@ const actions = {
     );
     await consumer.disconnect();
   },
-
-  admin: () =>
-    withAdmin(async (admin) => {
-      const { resources } = await admin.describeConfigs({
-        includeSynonyms: false,
-        resources: [{ type: ConfigResourceTypes.TOPIC, name: topic, configNames: ["retention.bytes"] }],
-      });
-      await admin.deleteTopicRecords({ topic, partitions: [{ partition: 0, offset: "10" }] });
-      const offsets = await admin.fetchTopicOffsets(topic);
-      const before = (await admin.listTopics()).includes(topic);
-      await admin.deleteTopics({ topics: [topic] });
-      const after = (await admin.listTopics()).includes(topic);
-      const low = Number(offsets.find(({ partition }) => partition === 0).low);
-      console.log(JSON.stringify([resources[0].configEntries[0].configValue, low, before, after]));
-    }),
 };
 
 await actions[action]();

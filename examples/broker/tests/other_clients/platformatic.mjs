@@ -1,21 +1,15 @@
-// node platformatic.mjs ADDRESS TOPIC create|produce|consume COUNT|admin
-import { Admin, ConfigResourceTypes, Consumer, Producer, stringDeserializers, stringSerializers } from "@platformatic/kafka";
+// node platformatic.mjs ADDRESS TOPIC create|produce|consume COUNT
+import { Admin, Consumer, Producer, stringDeserializers, stringSerializers } from "@platformatic/kafka";
 
 const [address, topic, action, count] = process.argv.slice(2);
 const common = { clientId: "platformatic", bootstrapBrokers: [address] };
 
-async function withAdmin(use) {
-  const admin = new Admin(common);
-  await use(admin);
-  await admin.close();
-}
-
 const actions = {
-  create: () =>
-    withAdmin((admin) => {
-      const configs = [{ name: "retention.bytes", value: "1000000" }];
-      return admin.createTopics({ topics: [topic], partitions: 3, replicas: 1, configs });
-    }),
+  async create() {
+    const admin = new Admin(common);
+    await admin.createTopics({ topics: [topic], partitions: 3, replicas: 1 });
+    await admin.close();
+  },
 
   async produce() {
     const producer = new Producer({ ...common, idempotent: true, serializers: stringSerializers });
@@ -42,22 +36,6 @@ const actions = {
     }
     await consumer.close(true);
   },
-
-  admin: () =>
-    withAdmin(async (admin) => {
-      const [{ configs }] = await admin.describeConfigs({
-        resources: [
-          { resourceType: ConfigResourceTypes.TOPIC, resourceName: topic, configurationKeys: ["retention.bytes"] },
-        ],
-      });
-      const [{ partitions }] = await admin.deleteRecords({
-        topics: [{ name: topic, partitions: [{ partition: 0, offset: 10n }] }],
-      });
-      const before = (await admin.listTopics()).includes(topic);
-      await admin.deleteTopics({ topics: [topic] });
-      const after = (await admin.listTopics()).includes(topic);
-      console.log(JSON.stringify([configs[0].value, Number(partitions[0].lowWatermark), before, after]));
-    }),
 };
 
 await actions[action]();
