@@ -21,7 +21,7 @@ CUT_OFF = """
 DESKTOP = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 #: Blocks of code that are wider than their column, but for a line of a log, which is as it is.
 SCROLLS = """
-    const isWide = (e) => e.scrollWidth > e.clientWidth + 1 && !e.textContent.startsWith("purgatory 'orders'");
+    const isWide = (e) => e.scrollWidth > e.clientWidth + 1 && !/^purgatory '(orders|exports)'/.test(e.textContent);
     return [...document.querySelectorAll("article pre code")].filter(isWide).map((e) => e.textContent.slice(0, 200));
 """
 SHADOWS = """

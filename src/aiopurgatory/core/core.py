@@ -315,6 +315,7 @@ class Core(Owner):
             cancelled=self.cancelled,
             failed=self.failed,
             missed_triggers=self.missed,
+            missed_kinds=self.finder.missed_kinds(),
             refused=self.refused,
             undelivered=self.undelivered,
             checks=checks.checks,

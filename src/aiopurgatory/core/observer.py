@@ -73,6 +73,10 @@ class Finder:
     def missed(self, op: Operation) -> None:
         """The operation *op* missed its trigger; see Observer.missed()."""
 
+    def missed_kinds(self) -> tuple[tuple[str, str, int], ...]:
+        """Return the missed triggers by class and kind of key."""
+        return ()
+
     def checks_of_twins(self) -> int:
         """Return how many of the checks of unwatched keys were of a watched key's twin."""
         return 0
