@@ -106,6 +106,8 @@ class ConditionWait(AwaitedWait):
             when = "when complete_for_key() ended it"
         elif timeout is None:
             when = "when expire_all() ended it"
+        elif not isinstance(timeout, (int, float)):
+            when = "at its deadline"
         elif timeout <= 0:
             when = f"at its only call: there was no time to wait, {timeout} s"
         failure = DeadlineError(f"the condition was still false {when}{hint}")

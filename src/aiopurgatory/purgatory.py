@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, SupportsFloat, TypeVar, overload
 from weakref import WeakSet
 
 from .arguments import (
@@ -31,6 +31,7 @@ from .core.entry_points import EntryPoints, core_of
 from .core.nanoseconds import NS, timeout_seconds
 from .core.observer import Observer, checked_observers
 from .core.watchers import checked_keys
+from .deadline import Deadline
 from .following import Following
 from .handover import Handover
 from .lifecycle import Starting
@@ -193,6 +194,23 @@ class Purgatory(EntryPoints, Starting):
         while self._core.kept_reads:
             await asyncio.wait(self._core.kept_reads)
 
+    # its clock
+
+    def time(self) -> float:
+        """Return the time in seconds by the purgatory's clock: ``time.monotonic()``, unless it was given another.
+
+        Code that reads this instead of ``time.monotonic()`` follows a ManualClock in tests.
+        """
+        return time.monotonic() if self._given_clock is None else self._given_clock.time()
+
+    def deadline(self, seconds: SupportsFloat | None) -> Deadline:
+        """Return the moment *seconds* from now, to pass as the *timeout* of several waits.
+
+        Args: seconds: 0 or less: it has passed. None: there is no deadline.
+        Raises: TypeError, ValueError: *seconds* is not a number, or NaN.
+        """
+        return Deadline(self.time, seconds)
+
     # use
 
     @overload
@@ -201,7 +219,7 @@ class Purgatory(EntryPoints, Starting):
         condition: Callable[[], Awaitable[R | None]],
         keys: Items[Hashable],
         *,
-        timeout: float | None,
+        timeout: SupportsFloat | None,
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
@@ -213,7 +231,7 @@ class Purgatory(EntryPoints, Starting):
         condition: Callable[[], Awaitable[R | None]],
         keys: Items[Hashable],
         *,
-        timeout: float | None,
+        timeout: SupportsFloat | None,
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
@@ -226,7 +244,7 @@ class Purgatory(EntryPoints, Starting):
         condition: Callable[[], R | None],
         keys: Items[Hashable],
         *,
-        timeout: float | None,
+        timeout: SupportsFloat | None,
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
@@ -238,7 +256,7 @@ class Purgatory(EntryPoints, Starting):
         condition: Callable[[], R | None],
         keys: Items[Hashable],
         *,
-        timeout: float | None,
+        timeout: SupportsFloat | None,
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
@@ -250,7 +268,7 @@ class Purgatory(EntryPoints, Starting):
         condition: Callable[[], Any],
         keys: Items[Hashable],
         *,
-        timeout: float | None,
+        timeout: SupportsFloat | None,
         on_undelivered: Callable[[Any], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
@@ -280,7 +298,8 @@ class Purgatory(EntryPoints, Starting):
             condition: returns the value to wait for, or anything false: None, 0 or []. To wait for such a value, or for
                 an awaitable, return it in a tuple. With *on_undelivered*, only None and False are false.
             keys: at least one hashable, as for watch().
-            timeout: seconds, or None for no deadline. 0 or less: call *condition* once, and do not wait.
+            timeout: seconds, a ``deadline()`` that several waits share, or None for no deadline. 0 or less: call
+                *condition* once, and do not wait.
             on_undelivered: called with a value that a cancelled task did not receive, to put it back (default: None).
                 Then, false data is a value, too.
             retry_on: an exception class, or a tuple of them. A *condition* that raises one of them has found nothing:
@@ -339,7 +358,7 @@ class Purgatory(EntryPoints, Starting):
         idle: None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
-        timeout: float | None = None,
+        timeout: SupportsFloat | None = None,
     ) -> Following[R]: ...
 
     @overload
@@ -352,7 +371,7 @@ class Purgatory(EntryPoints, Starting):
         idle: float,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
-        timeout: float | None = None,
+        timeout: SupportsFloat | None = None,
     ) -> Following[R | None]: ...
 
     def follow(
@@ -364,7 +383,7 @@ class Purgatory(EntryPoints, Starting):
         idle: float | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
-        timeout: float | None = None,
+        timeout: SupportsFloat | None = None,
     ) -> Following[Any]:
         """Iterate over the values of something that changes: a state, of which only the newest counts.
 

@@ -70,7 +70,7 @@ class ReadPauses:
         self.failures, self.error, self.seconds = 0, None, self._next()
 
     def needs_no_check(self) -> bool:
-        """Whether what the next read finds is excused from a check: it comes every so often, or makes up for a failed one."""
+        """Whether the next read needs no check: it comes every so often, or makes up for a failed one."""
         return self._every != inf or self.failures > 0
 
     def _next(self) -> float:
