@@ -62,6 +62,11 @@ def test_code_needs_no_scrolling_on_a_desktop(driver: Chrome) -> None:
         ("client disconnect", "fastapi.html#a-client-disconnects-its-wait-ends"),
         ("several topics", "streams.html#several-topics-in-one-stream"),
         ("acks=all", "acks-all.html"),
+        ("rate limit", "limits-and-leases.html"),
+        ("semaphore", "limits-and-leases.html"),
+        ("quorum", "acks-all.html"),
+        ("condition", "from-asyncio.html"),
+        ("missed", "slow-polls.html"),
     ],
 )
 def test_search_of_a_page_opened_as_a_file_finds_page(driver: Chrome, words: str, page: str) -> None:
