@@ -58,7 +58,7 @@ def test_code_needs_no_scrolling_on_a_desktop(driver: Chrome) -> None:
 @pytest.mark.parametrize(
     ("words", "page"),
     [
-        ("heartbeats", "reference/operations.html"),
+        ("heartbeats", "reference/groups.html"),
         ("client disconnect", "fastapi.html#a-client-disconnects-its-wait-ends"),
         ("several topics", "streams.html#several-topics-in-one-stream"),
         ("acks=all", "acks-all.html"),
