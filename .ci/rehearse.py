@@ -1,8 +1,8 @@
 """make rehearsal: from a clean clone to everything that a release needs, in build/release/.
 
-The files for an index (see wheels.py), the site of the docs, and the tag's notes out of the changelog. Then the release is
-installed by its name, with each extra, from an index in a folder, and runs the programs of the README. What is not committed is
-not in it. Nothing is uploaded.
+The files for an index (see wheels.py), the site of the docs, and the tag's notes out of the changelog. Then the release
+is installed by its name, with each extra, from an index in a folder, and runs the programs of the README. What is not
+committed is not in it. Nothing is uploaded.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ MODULES = {
     "pipeline": f"{NAME}.pipeline.session",
     "postgres": f"{NAME}.bus.postgres",
     "redis": f"{NAME}.bus.redis",
+    "sail": "pysail",
     "uvloop": "uvloop",
     "web": f"{NAME}.web.inspector",
 }
@@ -34,7 +35,7 @@ MODULES = {
 
 def notes_of(changelog: str, version: str) -> str:
     """The part of the changelog about *version*. Raises: FailedError: it has none."""
-    found = re.search(rf"^## {re.escape(version)}\b.*\n(.*?)(?=^## |\Z)", changelog, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^## {re.escape(version)}\b[^\n]*\n(.*?)(?=^## |\Z)", changelog, re.DOTALL | re.MULTILINE)
     if found is None or not found[1].strip():
         raise FailedError(f"CHANGELOG.md has nothing under '## {version}'")
     return found[1].strip() + "\n"
