@@ -85,9 +85,10 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
         ValueError: timeout is NaN.
 
     Cost: about 130 bytes, the timeout included; only an await adds to that.
-    Source: Kafka DelayedOperation; differs: it has a result, can be awaited, cancelled and failed, and is tried once
-    more when its time is up.
     """
+
+    # Source: Kafka DelayedOperation; differs: it has a result, can be awaited, cancelled and failed, and is tried once
+    # more when its time is up.
 
     # This class is interpreted; it only makes the operation generic and awaitable. A compiled generic class with
     # weakly referenced instances of interpreted subclasses corrupts memory (mypyc 2.4.1 on CPython 3.11).

@@ -63,7 +63,7 @@ class Purgatory(EntryPoints, Starting):
             purgatory.check_and_complete(("orders", 0))  # from the append path
 
     It belongs to the event loop it was started in. Call its methods there: from another thread, all but
-    notify_threadsafe() raise RuntimeError. Hooks and callbacks may call any of them at any point (I7).
+    notify_threadsafe() raise RuntimeError. Hooks and callbacks may call any of them at any point.
 
     Args:
         name: shown in messages and metrics: 1 to 255 bytes of UTF-8 (default: "default").
@@ -81,6 +81,8 @@ class Purgatory(EntryPoints, Starting):
 
     Creating one starts no task and no thread.
     """
+
+    # Invariants: I7.
 
     __slots__ = ("__weakref__", "_clock_task", "_given_clock", "_handover")
 
@@ -172,10 +174,11 @@ class Purgatory(EntryPoints, Starting):
 
         It is synchronous: callbacks and handlers of ``loop.add_signal_handler()`` can call it. A handler of
         ``signal.signal()`` may interrupt any statement: use ``loop.call_soon_threadsafe(purgatory.close)`` there.
-        Nothing of the purgatory runs after this (I13); the clock task ends on the next loop iteration.
+        Nothing of the purgatory runs after this; the clock task ends on the next loop iteration.
 
         Raises: RuntimeError: called from another thread.
         """
+        # Invariants: I13.
         if self._core.state in (CLOSED, FORKED):
             return
         self._core.loop.check_thread()

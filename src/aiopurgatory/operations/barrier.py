@@ -56,9 +56,9 @@ class JoinBarrier(Generic[M]):
 
     Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
     Cost: a join, that of watch(); opening the barrier, O(members).
-
-    Source: Kafka DelayedJoin, InitialDelayedJoin, GroupCoordinator (KIP-134, KIP-389); differs: counts the missing.
     """
+
+    # Source: Kafka DelayedJoin, InitialDelayedJoin, GroupCoordinator (KIP-134, KIP-389); differs: counts the missing.
 
     __slots__ = (
         "_barrier",
@@ -177,8 +177,8 @@ class JoinBarrier(Generic[M]):
 
         Raises: GroupFullError: the group is full. TypeError: *member* is not hashable. RuntimeError: wrong thread.
         Cost: O(1).
-        Source: Kafka's pending members (KIP-394); differs: the deadline drops them, the initial delay waits for them.
         """
+        # Source: Kafka's pending members (KIP-394); differs: the deadline drops them, the initial delay waits for them.
         self._admit(member)
         self._members.expect(member)
 
@@ -215,8 +215,8 @@ class JoinBarrier(Generic[M]):
             RuntimeError: wrong thread.
 
         Cost: O(members).
-        Source: Kafka GroupMetadata.replaceStaticMember (KIP-345).
         """
+        # Source: Kafka GroupMetadata.replaceStaticMember (KIP-345).
         self._catch_up()
         if successor in self._members:
             raise ValueError(

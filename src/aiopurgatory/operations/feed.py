@@ -135,8 +135,8 @@ async def fetch(
         Exception: raised by a source (other than SourceError) or by watch() of the purgatory.
 
     Cost: a try calls readable() of every source.
-    Source: Kafka DelayedFetch.
     """
+    # Source: Kafka DelayedFetch.
     if not positions:
         raise ValueError("positions must name at least one source, got none")
     # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.

@@ -44,8 +44,9 @@ class Replicas(BaseReplicas, Generic[R]):
         ValueError: *replicas* is empty, or *min_in_sync* < 1.
 
     Cost: update(), O(replicas), and for each wait that it ends as in Thresholds.
-    Source: Kafka Partition, and KIP-966 for the high watermark that stands still.
     """
+
+    # Source: Kafka Partition, and KIP-966 for the high watermark that stands still.
 
     __slots__ = ()
 
@@ -130,8 +131,8 @@ async def produce(
         Exception: raised by watch() of the purgatory.
 
     Cost: one operation; a try visits the partitions that have no answer yet.
-    Source: Kafka DelayedProduce.
     """
+    # Source: Kafka DelayedProduce.
     # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
     answers: dict[K, Exception | None]
     answers = await DelayedProduce(cast("Mapping[Hashable, object]", required), timeout).watch_in(purgatory)
