@@ -183,8 +183,9 @@ class AwaitableOperation(Operation):
 
         Returns: True for the one call that ended it, False for all others.
         Raises: RuntimeError: called from another thread. That is not noticed while try_complete() runs.
-        Cost: O(1), and O(1) per key. Invariants: I5, I6, I15.
+        Cost: O(1), and O(1) per key.
         """
+        # Invariants: I5, I6, I15.
         if self._op_state != PENDING:
             return False
         if not self._op_trying:

@@ -286,7 +286,7 @@ class EntryPoints:
         return Timeout(self._core, when, True)
 
     def expire_all(self) -> int:
-        """Expire every pending operation now, even before its deadline: the one exception to I1.
+        """Expire every pending operation now, even before its deadline. Nothing else does that.
 
         Awaited conditions (an ``async def``, an awaited Source) stay pending until their last read is done, and are not
         in the result. ``follow()`` goes on: with *idle*, it yields its value or None now. So do listeners of a log.
