@@ -29,7 +29,7 @@ EVERY: Final = 4096
 #: The same while nothing waits: then there is little to examine.
 EVERY_IDLE: Final = 256
 #: The most warnings of a purgatory whose kind has a part of a key, which may be anything; and the most kinds of missed
-#: triggers that are counted apart.
+#: checks that are counted apart.
 MAX_WARNINGS: Final = 20
 MAX_MISSED: Final = 20
 #: The class and the keys of all further ones.
@@ -71,7 +71,7 @@ class Misuse(Finder):
         self._twins = 0
         self._idle = 0
         self._random = 1
-        #: Missed triggers by class and kind of key.
+        #: Missed checks by class and kind of key.
         self._missed: dict[tuple[str, str], int] = {}
         #: The kinds of mistakes that were logged.
         self._warned: set[Any] = set()
