@@ -8,14 +8,13 @@ committed is not in it. Nothing is uploaded.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from wheels import PROJECT, QUIET, ROOT, VERSIONS, FailedError, Step, pythons, run, venv
+from wheels import PROJECT, ROOT, VERSIONS, FailedError, Step, pythons, run, venv
 
 NAME = PROJECT["project"]["name"]
 EXTRAS = tuple(PROJECT["project"]["optional-dependencies"])
@@ -72,23 +71,9 @@ def make_index(dist: Path, folder: Path) -> str:
 
 def install(index: str, python: str, extra: str, clone: Path, folder: Path) -> None:
     """Install the release by its name with *extra*, and run the README's programs there."""
-    name = f"{NAME}[{extra}]"
+    name = f"{NAME}[{extra}]=={version_of(clone)}"
     with Step(f"pip install {name}, and the README's programs") as step:
-        installed = venv(python, folder / f"with-{extra}")
-        others = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple")
-        run(
-            installed,
-            "-m",
-            "pip",
-            "install",
-            *QUIET,
-            "--index-url",
-            index,
-            "--extra-index-url",
-            others,
-            name,
-            "fastapi",
-        )
+        installed = venv(python, folder / f"with-{extra}", "--extra-index-url", index, name, "fastapi")
         run(installed, "-c", f"import {MODULES[extra]}", cwd=folder)
         work = folder / f"in-{extra}"
         work.mkdir()
