@@ -77,7 +77,7 @@ class ConditionWait(AwaitedWait):
     def note(self, value: Any) -> bool:
         """Note what a look has found. Returns: whether it ends the wait.
 
-        A hand-out takes the value from somewhere, so 0, "" and {} are values, too. To count them as false would lose
+        A hand-out takes the value from somewhere, so 0, "" and {} are values. To count them as false would lose
         them.
         """
         self.value = value
@@ -137,7 +137,7 @@ class ConditionWait(AwaitedWait):
             self.read()
             return
         if isinstance(value, Coroutine):
-            value.close()  # else Python warns of it, too
+            value.close()  # else Python also warns of it
         elif self.hand_back is not None:
             self.hand_back(value)
         raise TypeError(

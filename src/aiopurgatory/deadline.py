@@ -17,7 +17,7 @@ class Deadline:
         lease = await purgatory.wait_for(take, [("jobs", 7)], timeout=deadline, on_undelivered=put)
         result = await purgatory.wait_for(lambda: results.get(7), [("results", 7)], timeout=deadline)
 
-    It serves as the *timeout* of watch(), follow(), reschedule() and timeout(), too. ``float(deadline)`` is the time
+    It also serves as the *timeout* of watch(), follow(), reschedule() and timeout(). ``float(deadline)`` is the time
     left, in seconds: 0 or less once it has passed, inf for none. A wait reads it once, when it begins.
     """
 

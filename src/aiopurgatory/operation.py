@@ -62,7 +62,7 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
                 return self.log.read()
 
     Its class may leave out ``super().__init__(timeout)``, as a ``@dataclass(eq=False)`` does: then pass the timeout to
-    ``watch(op, keys, timeout=30.0)``. That is the quickest way, too.
+    ``watch(op, keys, timeout=30.0)``. That is also the quickest way.
 
     It follows asyncio's future protocol: ``asyncio.wait()``, ``wait_for()``, ``gather()``, ``shield()`` and
     ``as_completed()`` accept it directly.

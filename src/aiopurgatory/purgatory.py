@@ -304,7 +304,7 @@ class Purgatory(EntryPoints, Starting):
             timeout: seconds, a ``deadline()`` that several waits share, or None for no deadline. 0 or less: call
                 *condition* once, and do not wait.
             on_undelivered: called with a value that a cancelled task did not receive, to put it back (default: None).
-                Then, false data is a value, too.
+                Then, false data is a value.
             retry_on: an exception class, or a tuple of them. A *condition* that raises one of them has found nothing:
                 it is called again after the next check, or after a pause. Pauses grow from 0.1 to 10 seconds; half of
                 each is random. With it, this task calls a function, too. Default: none; the first exception is raised.
@@ -438,7 +438,7 @@ class Purgatory(EntryPoints, Starting):
     def notify_threadsafe(self, key: Hashable) -> None:
         """Call notify() from another thread. Many calls are merged into few wake-ups of the loop.
 
-        A handler of ``signal.signal()`` may call it, too. If an exception interrupts the call, as Ctrl-C does, that key
+        A handler of ``signal.signal()`` may also call it. If an exception interrupts the call, as Ctrl-C does, that key
         may be lost, but no other.
 
         Raises: TypeError: *key* is not hashable.

@@ -15,7 +15,7 @@ class Statistics:
         name: the purgatory's name.
         pending: operations that wait now.
         watched_entries: operations under watch keys: one under three keys counts three times. With ``purge_interval`` >
-            0, those of ended operations count until they are purged.
+            0, entries of ended operations count until they are purged.
         keys: keys with watch entries.
         completed: operations that ended COMPLETED.
         expired: operations that ended EXPIRED.

@@ -61,7 +61,7 @@ class Reading(Bell):
         self.call: KeyCall | None = None
         self.seen: i64 = 0
         self.is_busy = False
-        #: It is missing in a line, among those that can look.
+        #: It is missing in a line of operations that can look.
         self.is_out = False
         #: The keys of the operation, for its reads that go on after its end.
         self.keys = keys

@@ -245,7 +245,7 @@ class DelayedProduce(AwaitableOperation):
             return self
         park_awaited(purgatory, self, [key_of(thresholds, offset) for thresholds, offset in self._needs.values()])
         if is_pending(self):
-            self._entered = list(self._needs.values())  # without those that the tries of watch() have answered
+            self._entered = list(self._needs.values())  # without waits that the tries of watch() have answered
             for thresholds, offset in self._entered:
                 thresholds._queue.add(offset)
         return self
