@@ -49,8 +49,8 @@ class LoopOf:
 class DelayedOperation(AwaitableOperation, Generic[T]):
     """An operation that cannot finish yet. It ends exactly once: when its condition holds or its time is up.
 
-    Subclass it, override try_complete() and on_complete(), and pass an instance to ``Purgatory.watch()``. Its result
-    is of type ``T``. An operation is used once.
+    Subclass it, override try_complete() and on_complete(), and pass an instance, which can be used only once, to
+    ``Purgatory.watch()``. Its result is of type ``T``.
 
         class DelayedFetch(DelayedOperation[list[bytes]]):
             def __init__(self, log: Log, min_bytes: int, timeout: float) -> None:

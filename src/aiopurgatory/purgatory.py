@@ -282,29 +282,29 @@ class Purgatory(EntryPoints, Starting):
             messages = await purgatory.wait_for(lambda: inbox[after:], [("inbox", 7)], timeout=30.0)
             row = await purgatory.wait_for(lambda: pool.fetchrow(QUERY, after), [("orders", 7)], timeout=30.0)
 
-        It is called when the keys are watched, after each check of one of them, and a last time at the deadline. If its
-        first call returns an awaitable, it is awaited from then on. Otherwise it must never return one.
+        The condition is called when the keys are watched, after each check of one of them, and a last time at the
+        deadline. If its first call returns an awaitable, it must always return one.
 
-        A function is called by the check itself. An ``async def`` is awaited by this task, one read at a time. Any
-        number of checks during a read lead to one more read. So make a change visible before you check. At the
-        deadline, a read in progress is finished, and the last read follows. It finds changes that nobody checked for.
-        Cancelling the task cancels its read, as do close(), fail_for_key() and cancel_for_key(). Reads have no timeout
-        of their own: give yours one.
+        A function is called by the check itself, and an ``async def`` is awaited by this task, one read at a time. Make
+        a change visible before you check its key, because any number of checks during a read lead to a single further
+        read. At the deadline, a read in progress is finished, and a last read follows that also finds changes nobody
+        checked for. Cancelling the task cancels its read, as do close(), fail_for_key() and cancel_for_key(). Reads
+        have no timeout of their own, so give yours one.
 
         A condition that takes something, such as ``lambda: queue.popleft() if queue else None``, needs
-        *on_undelivered*: if the task is cancelled in the loop iteration in which the condition becomes true, the value
-        would be lost. With it, 0, "" and {} are values, and only None and False mean that there is none yet. So do not
-        write ``queue and queue.popleft()``, which returns the empty queue. A read that is cancelled must put back what
-        it has taken itself.
+        *on_undelivered*. Otherwise the value is lost if the task is cancelled in the loop iteration in which the
+        condition becomes true. An awaited read of such a condition is finished even if its task is cancelled, and what
+        it took is put back. Because 0, "" and {} are values then, only None and False mean that there is none yet: do
+        not write ``queue and queue.popleft()``, which returns the empty queue.
 
         Args:
             condition: returns the value to wait for, or anything false: None, 0 or []. To wait for such a value, or for
-                an awaitable, return it in a tuple. With *on_undelivered*, only None and False are false.
+                an awaitable, such as an operation, return it in a tuple. With *on_undelivered*, only None and False are false.
             keys: at least one hashable, as for watch().
             timeout: seconds, a ``deadline()`` that several waits share, or None for no deadline. 0 or less: call
                 *condition* once, and do not wait.
             on_undelivered: called with a value that a cancelled task did not receive, to put it back (default: None).
-                Then, false data is a value.
+                Then false data is a value.
             retry_on: an exception class, or a tuple of them. A *condition* that raises one of them has found nothing:
                 it is called again after the next check, or after a pause. Pauses grow from 0.1 to 10 seconds; half of
                 each is random. With it, this task calls a function, too. Default: none; the first exception is raised.

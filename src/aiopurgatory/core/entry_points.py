@@ -121,12 +121,12 @@ class EntryPoints:
 
         Args:
             key: any hashable. Its state has changed.
-            limit: an int; wake this many, the oldest first. None (default): no limit. ``limit=1`` wakes one of many
-                idle workers. Each operation that completes counts, if it waits under *key* alone: what it takes
-                otherwise may be another key's. An awaited condition counts when it is called, unless it is reading
-                already. If it then finds nothing, fails, or its task leaves, its call goes on to the next. A hand-out
-                (``on_undelivered=``) that finds nothing keeps it: another was faster. So with a limit, let only
-                conditions that want the same wait under one key.
+            limit: an int; wake this many, the oldest first, as ``limit=1`` wakes one of many idle workers. None
+                (default): no limit. An operation counts if it completes and waits under *key* alone, since under
+                several keys it may have taken what belongs to another one. An awaited condition counts when it is
+                called to read, and passes the call on if it finds nothing, fails, or loses its task. A hand-out
+                (``on_undelivered=``) that finds nothing keeps the call, because another wait was faster. So with a
+                limit, let only conditions that want the same wait under one key.
 
         Returns: an int: how many operations this call ended, completed or failed; 0 for a key that nothing watches.
 

@@ -108,7 +108,7 @@ class BaseHeartbeats:
     def beat(self, member: Any, *, timeout: Any = None) -> None:
         """Note that *member* is alive. Its first beat starts its session.
 
-        Args: timeout: seconds; the timeout of this member from now on. None (default): as before, at first the common one.
+        Args: timeout: seconds; the timeout of this member from now on. None (default): as before.
 
         Raises:
             TypeError: *member* is not hashable, or *timeout* is not a number.

@@ -26,8 +26,8 @@ class Replicas(BaseReplicas, Generic[R]):
             assert await acked == orders.high_watermark == 1
 
     An offset is the number of the next record: a replica at offset 1 has one record. No follower is ahead of the
-    leader. The high watermark is the lowest offset of the in-sync replicas. It never moves back, and stands still while fewer than
-    ``min_in_sync`` are in sync. A leader alone has nothing to wait for.
+    leader. The high watermark is the lowest offset of the in-sync replicas. It never moves back, and stands still while
+    fewer than ``min_in_sync`` are in sync. A leader alone has nothing to wait for.
 
     For acks=all, call error_for() before an append: while it returns NotEnoughReplicasError, append nothing. produce()
     shows how. When leadership is lost, call ``fail(exc)``; the next leader starts with a new object.

@@ -122,7 +122,7 @@ class Store(Protocol):
 
         It is made if the topic has the expected version, and the server's data the expected life.
 
-        Returns: the topic as it is now, without events. If its version is not the one of *commit*, the commit was refused.
+        Returns: the topic as it is now, without events. If its version differs from the commit's, that was refused.
         Raises: StoreDownError: it may, or may not, have been made.
         """
         ...
