@@ -299,7 +299,8 @@ class Purgatory(EntryPoints, Starting):
 
         Args:
             condition: returns the value to wait for, or anything false: None, 0 or []. To wait for such a value, or for
-                an awaitable, such as an operation, return it in a tuple. With *on_undelivered*, only None and False are false.
+                an awaitable, such as an operation, return it in a tuple. With *on_undelivered*, only None and False are
+                false.
             keys: at least one hashable, as for watch().
             timeout: seconds, a ``deadline()`` that several waits share, or None for no deadline. 0 or less: call
                 *condition* once, and do not wait.
