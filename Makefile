@@ -20,7 +20,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo pipeline test test-all test-interpreted test-compiled test-attacks test-chaos test-broker test-examples \
-	test-servers test-protocols test-spark test-sail test-pipeline test-cluster test-stress test-core test-newer check types docs wheels programs bench clean
+	test-servers test-protocols test-spark test-sail test-pipeline test-cluster test-stress test-core test-newer check types docs wheels rehearsal programs bench clean
 
 help:  ## show this list of targets
 	@awk -F':.*## ' '/^[a-z%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -209,6 +209,9 @@ docs: $(DOCS)/.ready  ## build the documentation: open build/docs/index.html. It
 
 wheels: $(READY)  ## build the release files in dist/, inspect them, and test them on every installed Python: 10 minutes
 	@$(BIN)/python .ci/wheels.py $(ARGS)
+
+rehearsal: $(READY)  ## from a clean clone to all that a release needs, in build/release, and try it with each extra: 20 minutes
+	@$(BIN)/python .ci/rehearse.py $(ARGS)
 
 bench: $(READY) $(FASTEST_BENCH_READY)  ## measure all designs side by side: half an hour
 	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH) $(ARGS)

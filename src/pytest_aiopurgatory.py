@@ -1,4 +1,4 @@
-"""Fixtures for tests of code that waits: ``manual_clock``, ``purgatory`` and ``real_purgatory``.
+"""Fixtures for tests of code that waits: ``manual_clock``, ``purgatory``, ``real_purgatory`` and ``no_leftovers``.
 
     async def test_poll_gives_up_after_30_seconds(purgatory, manual_clock):
         poll = asyncio.create_task(purgatory.wait_for(lambda: False, ["orders"], timeout=30.0))
@@ -55,6 +55,19 @@ def real_purgatory(request: pytest.FixtureRequest) -> Iterator[Purgatory]:
     leftovers: Leftovers = request.getfixturevalue(_name_for(request, "real_purgatory"))
     yield leftovers.purgatory
     leftovers.test_has_ended()
+
+
+@pytest.fixture
+def no_leftovers() -> Iterator[None]:
+    """Fails a test that leaves a wait in any purgatory that it has opened, such as its app's.
+
+    It is enough to name it: ``pytestmark = pytest.mark.usefixtures("no_leftovers")``. A wait is left over if it is
+    pending when its purgatory closes, or at the end of the test. The test may be synchronous.
+    """
+    from aiopurgatory.testing.leftovers import none_left
+
+    with none_left():
+        yield
 
 
 def _name_for(request: pytest.FixtureRequest, name: str) -> str:

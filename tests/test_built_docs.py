@@ -21,7 +21,7 @@ CUT_OFF = """
 DESKTOP = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 #: Blocks of code that are wider than their column, but for a line of a log, which is as it is.
 SCROLLS = """
-    const isWide = (e) => e.scrollWidth > e.clientWidth + 1 && !e.textContent.startsWith("purgatory 'orders'");
+    const isWide = (e) => e.scrollWidth > e.clientWidth + 1 && !/^purgatory '(orders|exports)'/.test(e.textContent);
     return [...document.querySelectorAll("article pre code")].filter(isWide).map((e) => e.textContent.slice(0, 200));
 """
 SHADOWS = """
@@ -50,10 +50,15 @@ def test_pages_fit_on_a_phone_and_code_on_a_desktop(driver: Chrome) -> None:
 @pytest.mark.parametrize(
     ("words", "page"),
     [
-        ("heartbeats", "reference/operations.html"),
+        ("heartbeats", "reference/groups.html"),
         ("client disconnect", "fastapi.html#a-client-disconnects-its-wait-ends"),
         ("several topics", "streams.html#several-topics-in-one-stream"),
         ("acks=all", "acks-all.html"),
+        ("rate limit", "limits-and-leases.html"),
+        ("semaphore", "limits-and-leases.html"),
+        ("quorum", "acks-all.html"),
+        ("condition", "from-asyncio.html"),
+        ("missed", "slow-polls.html"),
     ],
 )
 def test_search_of_a_page_opened_as_a_file_finds_page(driver: Chrome, words: str, page: str) -> None:

@@ -98,6 +98,13 @@ def test_public_name_has_docstring_that_explains_its_fields(name: str, found: An
         assert re.search(rf"^ *{field}: ", said, re.MULTILINE), f"{name}.{field} is not explained"
 
 
+def test_hovers_have_no_numbers_and_sources_of_the_code() -> None:
+    for name, found in [*public_names(), *public_methods()]:
+        said = inspect.getdoc(found) or ""
+        found_there = re.findall(r"\bI\d+\b|^ *(?:Source|Invariants):.*", said, re.MULTILINE)
+        assert not found_there or name == "check_invariants", f"{name}: {found_there}"
+
+
 @pytest.mark.parametrize("name", compiled_modules())
 def test_docstrings_are_those_of_the_source(name: str) -> None:
     module = import_module(name)

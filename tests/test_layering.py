@@ -21,7 +21,7 @@ ROOT = Path(str(aiopurgatory.__file__)).parent
 GROUND = {"arguments", "clock", "errors", "lifecycle", "sse", "statistics"}
 TIMER = {"timer"}
 CORE = GROUND | TIMER | {"core"}
-FACE = CORE | {"clock_task", "compiled", "condition", "following"}
+FACE = CORE | {"clock_task", "compiled", "condition", "deadline", "following"}
 FACE |= {"handover", "misuse", "operation", "purgatory", "waits"}
 LAYERS = {
     **dict.fromkeys(GROUND, GROUND),

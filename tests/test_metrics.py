@@ -116,6 +116,7 @@ async def test_scrape_shows_what_statistics_say(
         "operations_total{outcome=expired,purgatory=fetch}": 2,
         "operations_total{outcome=cancelled,purgatory=fetch}": 1,
         "missed_triggers_total{purgatory=fetch}": 1,
+        "missed_kinds_total{key=str,kind=Fetch,purgatory=fetch}": 1,
         "refused_operations_total{purgatory=fetch}": 1,
         "checks_total{purgatory=fetch,result=hit}": 1,
         "checks_total{purgatory=fetch,result=miss}": 1,

@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -165,3 +166,34 @@ def test_release_waits_for_all_tests_and_for_those_of_the_wheels() -> None:
     assert "workflow_call:" in called
     assert "README_LINKS:" in called
     assert "push:" not in called  # or a tag would build everything twice
+
+
+@pytest.fixture
+def rehearse(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    yield loaded(ROOT / ".ci" / "rehearse.py")
+    sys.modules.pop("wheels", None)
+
+
+def test_notes_of_a_tag_are_its_part_of_the_changelog(rehearse: ModuleType) -> None:
+    changelog = "# Changelog\n\n## 0.2.0 (2027-01-02)\n\nNew.\n\n## 0.1.0 (unreleased)\n\nThe first.\n"
+    assert rehearse.notes_of(changelog, "0.2.0") == "New.\n"
+    assert rehearse.notes_of(changelog, "0.1.0") == "The first.\n"
+    with pytest.raises(rehearse.FailedError, match=r"nothing under '## 0\.1'"):
+        rehearse.notes_of(changelog.replace("0.1.0", "0.3.0"), "0.1")
+    assert rehearse.notes_of((ROOT / "CHANGELOG.md").read_text("utf-8"), rehearse.version_of(ROOT))
+
+
+def test_every_extra_is_rehearsed_with_a_module_of_its_own(rehearse: ModuleType) -> None:
+    assert rehearse.MODULES.keys() == set(rehearse.EXTRAS)
+    assert len(set(rehearse.MODULES.values())) == len(rehearse.EXTRAS)
+
+
+def test_index_in_a_folder_lists_the_files(rehearse: ModuleType, tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    wheel = make_wheel(dist, PURE)
+    assert rehearse.make_index(dist, tmp_path).startswith("file:///")
+    page = (tmp_path / "simple" / "aiopurgatory" / "index.html").read_text()
+    assert f'href="{wheel.name}"' in page
+    assert (tmp_path / "simple" / "aiopurgatory" / wheel.name).exists()

@@ -4,6 +4,7 @@ from .clock import Clock
 from .compiled import COMPILED
 from .core.observer import Observer
 from .core.outcome import Outcome
+from .deadline import Deadline
 from .errors import (
     DeadlineError,
     GoneError,
@@ -22,6 +23,7 @@ __version__ = "0.1.0"
 __all__ = [
     "COMPILED",
     "Clock",
+    "Deadline",
     "DeadlineError",
     "DelayedOperation",
     "Following",

@@ -124,7 +124,7 @@ def require_function(parameter: str, function: object) -> None:
     if callable(function):
         return
     if isinstance(function, CoroutineType):
-        function.close()  # else Python warns of it, too
+        function.close()  # else Python also warns of it
         raise TypeError(f"{parameter} must be a function, got the coroutine of one call; pass the function")
     raise TypeError(f"{parameter} must be a function, got {described(function)}")
 

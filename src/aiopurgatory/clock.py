@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the running event loop. Raises: RuntimeError: there is none, or only that of trio."""
+    """Return the running event loop. Raises: RuntimeError: there is none, or only trio's."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -37,7 +37,7 @@ class ClockTask:
         except BaseException:
             run.close()
             raise
-        # However it ends: cancelled before its first step, too.
+        # However it ends: even cancelled before its first step.
         self._task.add_done_callback(self._done, context=Context())
 
     def ring(self) -> None:

@@ -77,7 +77,7 @@ class ConditionWait(AwaitedWait):
     def note(self, value: Any) -> bool:
         """Note what a look has found. Returns: whether it ends the wait.
 
-        A hand-out takes the value from somewhere, so 0, "" and {} are values, too. To count them as false would lose
+        A hand-out takes the value from somewhere, so 0, "" and {} are values. To count them as false would lose
         them.
         """
         self.value = value
@@ -106,6 +106,8 @@ class ConditionWait(AwaitedWait):
             when = "when complete_for_key() ended it"
         elif timeout is None:
             when = "when expire_all() ended it"
+        elif not isinstance(timeout, (int, float)):
+            when = "at its deadline"
         elif timeout <= 0:
             when = f"at its only call: there was no time to wait, {timeout} s"
         failure = DeadlineError(f"the condition was still false {when}{hint}")
@@ -135,7 +137,7 @@ class ConditionWait(AwaitedWait):
             self.read()
             return
         if isinstance(value, Coroutine):
-            value.close()  # else Python warns of it, too
+            value.close()  # else Python also warns of it
         elif self.hand_back is not None:
             self.hand_back(value)
         raise TypeError(

@@ -23,7 +23,7 @@ class PurgatoryFullError(PurgatoryError):
 class GoneError(PurgatoryError):
     """A client cannot resume from its version or event id: that is no longer kept. Over HTTP, the answer is 410.
 
-    A source raises it; an event log does, too.
+    Sources and event logs raise it.
 
     Args: after: the id from which to go on; None (default): from scratch, or unknown.
     """

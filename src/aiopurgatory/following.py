@@ -9,7 +9,7 @@ from asyncio.exceptions import CancelledError
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from math import inf
-from typing import Any, Generic, NoReturn, Self, TypeVar, final
+from typing import Any, Generic, NoReturn, Self, SupportsFloat, TypeVar, final
 
 from .arguments import described
 from .core.awaiter import take
@@ -58,7 +58,7 @@ class Following(Closing, Generic[R]):
         since: Any,
         idle: float | None,
         pauses: ReadPauses | None,
-        timeout: float | None,
+        timeout: SupportsFloat | None,
     ) -> None:
         self._purgatory, self._keys = purgatory, keys
         self._read, self._since = read, since

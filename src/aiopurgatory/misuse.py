@@ -14,6 +14,7 @@ from collections.abc import Hashable
 from typing import Any, Final, final
 
 from .arguments import described
+from .condition import ConditionWait
 from .core.kit import keys_of
 from .core.loop import Loop
 from .core.observer import Finder
@@ -27,13 +28,19 @@ FIRST: Final = 1_000
 EVERY: Final = 4096
 #: The same while nothing waits: then there is little to examine.
 EVERY_IDLE: Final = 256
-#: The most warnings of a purgatory whose kind has a part of a key, which may be anything.
+#: The most warnings of a purgatory whose kind has a part of a key, which may be anything; and the most kinds of missed
+#: checks that are counted apart.
 MAX_WARNINGS: Final = 20
+MAX_MISSED: Final = 20
+#: The class and the keys of all further ones.
+OTHER: Final = ("other", "other")
 #: Longer keys, and tuples of more items, are not examined: that would take too long.
 MAX_LENGTH: Final = 200
 MAX_ITEMS: Final = 8
 #: The length of a UUID. Longer texts are not taken for a number.
 MAX_PARSED: Final = 36
+#: Longer texts are not taken for a name.
+MAX_NAME: Final = 32
 
 
 @final
@@ -41,13 +48,14 @@ class Misuse(Finder):
     """Finds the mistakes, and logs each kind once.
 
     The first misses are all examined, later ones at random distances, so that no rhythm of the keys hides one. In
-    asyncio's debug mode, all are, and a key that is never checked is reported, too.
+    asyncio's debug mode, all are.
     """
 
     __slots__ = (
         "_examined",
         "_idle",
         "_loop",
+        "_missed",
         "_random",
         "_twins",
         "_warned",
@@ -63,6 +71,8 @@ class Misuse(Finder):
         self._twins = 0
         self._idle = 0
         self._random = 1
+        #: Missed checks by class and kind of key.
+        self._missed: dict[tuple[str, str], int] = {}
         #: The kinds of mistakes that were logged.
         self._warned: set[Any] = set()
 
@@ -99,14 +109,22 @@ class Misuse(Finder):
         return self._distance()
 
     def missed(self, op: Operation) -> None:
-        """Warn that the keys of *op* are never checked, in asyncio's debug mode; once per kind of key."""
-        if is_debug():
-            key = keys_of(op)[0]
-            self._warn_once(
-                ("trigger", kind_of(key)),
-                f"{described(op)} completed only at its deadline: its condition held, but none of its keys had been "
-                f"checked; call check_and_complete({described(key)}) when the state behind it changes",
+        key = keys_of(op)[0]
+        kind = (type(op).__qualname__, kind_of(key))
+        is_new = kind not in self._missed
+        if is_new and len(self._missed) >= MAX_MISSED:
+            kind, is_new = OTHER, False
+        self._missed[kind] = self._missed.get(kind, 0) + 1
+        if is_new:
+            keys = f"the key {shown(key)}" if is_debug() else f"a key of the kind {kind[1]}"
+            self._warn(
+                f"{name_of(op)}, waiting for {keys}, completed only at its deadline: its condition held, but none of "
+                "its keys had been checked; call check_and_complete(key) where the state behind such a key changes. "
+                "statistics().missed_kinds counts the next ones"
             )
+
+    def missed_kinds(self) -> tuple[tuple[str, str, int], ...]:
+        return tuple([(*kind, count) for kind, count in self._missed.items()])
 
     def checks_of_twins(self) -> int:
         return self._twins
@@ -173,16 +191,23 @@ class Misuse(Finder):
         is_few = isinstance(kind, str) or len(self._warned) < MAX_WARNINGS  # a tuple has a part of a key
         if is_few and kind not in self._warned:
             self._warned.add(kind)
-            logger.warning(f"purgatory {self._loop.name!r}: {text}")
+            self._warn(text)
+
+    def _warn(self, text: str) -> None:
+        logger.warning(f"purgatory {self._loop.name!r}: {text}")
 
 
 def is_debug() -> bool:
-    """Whether asyncio's debug mode is on: in the running loop, or in those to come."""
+    """Whether asyncio's debug mode is on, in the running loop or by the environment.
+
+    Servers make loops that do not follow the environment: uvicorn passes ``debug=False``.
+    """
+    if sys.flags.dev_mode or (not sys.flags.ignore_environment and os.environ.get("PYTHONASYNCIODEBUG")):
+        return True
     try:
         return asyncio.get_running_loop().get_debug()
     except RuntimeError:
-        from_environment = not sys.flags.ignore_environment and os.environ.get("PYTHONASYNCIODEBUG")
-        return sys.flags.dev_mode or bool(from_environment)
+        return False
 
 
 def twins_of(key: Any) -> list[Any]:
@@ -233,11 +258,27 @@ def as_value(key: Any) -> Any:
     return value if str(value) == text else key  # not for "007"
 
 
-def kind_of(key: Any) -> Any:
-    """The kind of *key*: its type; for a tuple also its length and the text it begins with."""
-    if isinstance(key, tuple) and key and type(key[0]) is str:
-        return type(key), len(key), key[0]
-    return type(key)
+def kind_of(key: Any) -> str:
+    """The kind of *key*: its type, of a tuple the types of its items. A name that a tuple begins with stays as it is.
+
+    So the kind of ("orders", 7) is "('orders', int)". An address or an id is no name.
+    """
+    if type(key) is not tuple or not key:
+        return type(key).__qualname__
+    first, *others = key[:MAX_ITEMS]
+    is_name = type(first) is str and len(first) <= MAX_NAME and first.replace("-", "_").replace(".", "_").isidentifier()
+    kinds = [repr(first) if is_name else type(first).__qualname__, *[type(item).__qualname__ for item in others]]
+    more = ", ..." if len(key) > MAX_ITEMS else "," if not others else ""
+    return f"({', '.join(kinds)}{more})"
+
+
+def name_of(op: Operation) -> str:
+    """The class of *op*; of a wait_for() its condition, and where that is written."""
+    if type(op) is not ConditionWait:
+        return type(op).__qualname__
+    code = getattr(op.condition, "__code__", None)
+    place = "" if code is None else f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})"
+    return f"wait_for({getattr(op.condition, '__qualname__', described(op.condition))}){place}"
 
 
 def shown(key: object) -> str:

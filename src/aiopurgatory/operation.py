@@ -49,8 +49,8 @@ class LoopOf:
 class DelayedOperation(AwaitableOperation, Generic[T]):
     """An operation that cannot finish yet. It ends exactly once: when its condition holds or its time is up.
 
-    Subclass it, override try_complete() and on_complete(), and pass an instance to ``Purgatory.watch()``. Its result
-    is of type ``T``. An operation is used once.
+    Subclass it, override try_complete() and on_complete(), and pass an instance, which can be used only once, to
+    ``Purgatory.watch()``. Its result is of type ``T``.
 
         class DelayedFetch(DelayedOperation[list[bytes]]):
             def __init__(self, log: Log, min_bytes: int, timeout: float) -> None:
@@ -62,7 +62,7 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
                 return self.log.read()
 
     Its class may leave out ``super().__init__(timeout)``, as a ``@dataclass(eq=False)`` does: then pass the timeout to
-    ``watch(op, keys, timeout=30.0)``. That is the quickest way, too.
+    ``watch(op, keys, timeout=30.0)``. That is also the quickest way.
 
     It follows asyncio's future protocol: ``asyncio.wait()``, ``wait_for()``, ``gather()``, ``shield()`` and
     ``as_completed()`` accept it directly.
@@ -85,9 +85,10 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
         ValueError: timeout is NaN.
 
     Cost: about 130 bytes, the timeout included; only an await adds to that.
-    Source: Kafka DelayedOperation; differs: it has a result, can be awaited, cancelled and failed, and is tried once
-    more when its time is up.
     """
+
+    # Source: Kafka DelayedOperation; differs: it has a result, can be awaited, cancelled and failed, and is tried once
+    # more when its time is up.
 
     # This class is interpreted; it only makes the operation generic and awaitable. A compiled generic class with
     # weakly referenced instances of interpreted subclasses corrupts memory (mypyc 2.4.1 on CPython 3.11).

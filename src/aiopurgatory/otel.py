@@ -24,8 +24,8 @@ class Spans(Observer):
 
         polls = Purgatory("polls", observers=[Spans()])
 
-    The span begins when the operation was watched. Its parent is the span in which the task waits, such as that of the
-    HTTP request; of several tasks, the first. Iterations, such as ``follow()``, are no waits.
+    The span begins when the operation was watched. Its parent is the span in which the task waits, such as an HTTP
+    request's; of several tasks, the first. Iterations, such as ``follow()``, are no waits.
 
     Its name is ``wait NAME``, with the purgatory's name. Its attributes, each with the prefix ``aiopurgatory.``:
 
@@ -70,7 +70,7 @@ class Spans(Observer):
             attributes["error.type"] = type(failure).__qualname__
         span = self._tracer.start_span(
             f"wait {purgatory.name}",
-            context.copy().run(get_current),  # a copy: the context itself may be that of the running task
+            context.copy().run(get_current),  # a copy: the context itself may belong to the running task
             attributes=attributes,
             start_time=now - int(waited * 1e9),
         )

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, SupportsFloat, TypeVar, overload
 from weakref import WeakSet
 
 from .arguments import (
@@ -31,6 +31,7 @@ from .core.entry_points import EntryPoints, core_of
 from .core.nanoseconds import NS, timeout_seconds
 from .core.observer import Observer, checked_observers
 from .core.watchers import checked_keys
+from .deadline import Deadline
 from .following import Following
 from .handover import Handover
 from .lifecycle import Starting
@@ -62,7 +63,7 @@ class Purgatory(EntryPoints, Starting):
             purgatory.check_and_complete(("orders", 0))  # from the append path
 
     It belongs to the event loop it was started in. Call its methods there: from another thread, all but
-    notify_threadsafe() raise RuntimeError. Hooks and callbacks may call any of them at any point (I7).
+    notify_threadsafe() raise RuntimeError. Hooks and callbacks may call any of them at any point.
 
     Args:
         name: shown in messages and metrics: 1 to 255 bytes of UTF-8 (default: "default").
@@ -80,6 +81,8 @@ class Purgatory(EntryPoints, Starting):
 
     Creating one starts no task and no thread.
     """
+
+    # Invariants: I7.
 
     __slots__ = ("__weakref__", "_clock_task", "_given_clock", "_handover")
 
@@ -171,12 +174,13 @@ class Purgatory(EntryPoints, Starting):
 
         It is synchronous: callbacks and handlers of ``loop.add_signal_handler()`` can call it. A handler of
         ``signal.signal()`` may interrupt any statement: use ``loop.call_soon_threadsafe(purgatory.close)`` there.
-        Nothing of the purgatory runs after this (I13); the clock task ends on the next loop iteration.
+        Nothing of the purgatory runs after this; the clock task ends on the next loop iteration.
 
         Raises: RuntimeError: called from another thread.
 
         Cost: 1 to 3 µs an operation, in one piece: a million block the loop for seconds. aclose() ends them in turns.
         """
+        # Invariants: I13.
         if not self._stop():
             return
         try:
@@ -212,6 +216,23 @@ class Purgatory(EntryPoints, Starting):
         while self._core.kept_reads:
             await asyncio.wait(self._core.kept_reads)
 
+    # its clock
+
+    def time(self) -> float:
+        """Return the time in seconds by the purgatory's clock: ``time.monotonic()``, unless it was given another.
+
+        Code that reads this instead of ``time.monotonic()`` follows a ManualClock in tests.
+        """
+        return time.monotonic() if self._given_clock is None else self._given_clock.time()
+
+    def deadline(self, seconds: SupportsFloat | None) -> Deadline:
+        """Return the moment *seconds* from now, to pass as the *timeout* of several waits.
+
+        Args: seconds: 0 or less: it has passed. None: there is no deadline.
+        Raises: TypeError, ValueError: *seconds* is not a number, or NaN.
+        """
+        return Deadline(self.time, seconds)
+
     # use
 
     @overload
@@ -220,7 +241,7 @@ class Purgatory(EntryPoints, Starting):
         condition: Callable[[], Awaitable[R | None]],
         keys: Items[Hashable],
         *,
-        timeout: float | None,
+        timeout: SupportsFloat | None,
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
@@ -232,7 +253,7 @@ class Purgatory(EntryPoints, Starting):
         condition: Callable[[], Awaitable[R | None]],
         keys: Items[Hashable],
         *,
-        timeout: float | None,
+        timeout: SupportsFloat | None,
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
@@ -245,7 +266,7 @@ class Purgatory(EntryPoints, Starting):
         condition: Callable[[], R | None],
         keys: Items[Hashable],
         *,
-        timeout: float | None,
+        timeout: SupportsFloat | None,
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
@@ -257,7 +278,7 @@ class Purgatory(EntryPoints, Starting):
         condition: Callable[[], R | None],
         keys: Items[Hashable],
         *,
-        timeout: float | None,
+        timeout: SupportsFloat | None,
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
@@ -269,7 +290,7 @@ class Purgatory(EntryPoints, Starting):
         condition: Callable[[], Any],
         keys: Items[Hashable],
         *,
-        timeout: float | None,
+        timeout: SupportsFloat | None,
         on_undelivered: Callable[[Any], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
@@ -280,28 +301,30 @@ class Purgatory(EntryPoints, Starting):
             messages = await purgatory.wait_for(lambda: inbox[after:], [("inbox", 7)], timeout=30.0)
             row = await purgatory.wait_for(lambda: pool.fetchrow(QUERY, after), [("orders", 7)], timeout=30.0)
 
-        It is called when the keys are watched, after each check of one of them, and a last time at the deadline. If its
-        first call returns an awaitable, it is awaited from then on. Otherwise it must never return one.
+        The condition is called when the keys are watched, after each check of one of them, and a last time at the
+        deadline. If its first call returns an awaitable, it must always return one.
 
-        A function is called by the check itself. An ``async def`` is awaited by this task, one read at a time. Any
-        number of checks during a read lead to one more read. So make a change visible before you check. At the
-        deadline, a read in progress is finished, and the last read follows. It finds changes that nobody checked for.
-        Cancelling the task cancels its read, as do close(), fail_for_key() and cancel_for_key(). Reads have no timeout
-        of their own: give yours one.
+        A function is called by the check itself, and an ``async def`` is awaited by this task, one read at a time. Make
+        a change visible before you check its key, because any number of checks during a read lead to a single further
+        read. At the deadline, a read in progress is finished, and a last read follows that also finds changes nobody
+        checked for. Cancelling the task cancels its read, as do close(), fail_for_key() and cancel_for_key(). Reads
+        have no timeout of their own, so give yours one.
 
         A condition that takes something, such as ``lambda: queue.popleft() if queue else None``, needs
-        *on_undelivered*: if the task is cancelled in the loop iteration in which the condition becomes true, the value
-        would be lost. With it, 0, "" and {} are values, and only None and False mean that there is none yet. So do not
-        write ``queue and queue.popleft()``, which returns the empty queue. A read that is cancelled must put back what
-        it has taken itself.
+        *on_undelivered*. Otherwise the value is lost if the task is cancelled in the loop iteration in which the
+        condition becomes true. An awaited read of such a condition is finished even if its task is cancelled, and what
+        it took is put back. Because 0, "" and {} are values then, only None and False mean that there is none yet: do
+        not write ``queue and queue.popleft()``, which returns the empty queue.
 
         Args:
             condition: returns the value to wait for, or anything false: None, 0 or []. To wait for such a value, or for
-                an awaitable, return it in a tuple. With *on_undelivered*, only None and False are false.
+                an awaitable, such as an operation, return it in a tuple. With *on_undelivered*, only None and False are
+                false.
             keys: at least one hashable, as for watch().
-            timeout: seconds, or None for no deadline. 0 or less: call *condition* once, and do not wait.
+            timeout: seconds, a ``deadline()`` that several waits share, or None for no deadline. 0 or less: call
+                *condition* once, and do not wait.
             on_undelivered: called with a value that a cancelled task did not receive, to put it back (default: None).
-                Then, false data is a value, too.
+                Then false data is a value.
             retry_on: an exception class, or a tuple of them. A *condition* that raises one of them has found nothing:
                 it is called again after the next check, or after a pause. Pauses grow from 0.1 to 10 seconds; half of
                 each is random. With it, this task calls a function, too. Default: none; the first exception is raised.
@@ -358,7 +381,7 @@ class Purgatory(EntryPoints, Starting):
         idle: None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
-        timeout: float | None = None,
+        timeout: SupportsFloat | None = None,
     ) -> Following[R]: ...
 
     @overload
@@ -371,7 +394,7 @@ class Purgatory(EntryPoints, Starting):
         idle: float,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
-        timeout: float | None = None,
+        timeout: SupportsFloat | None = None,
     ) -> Following[R | None]: ...
 
     def follow(
@@ -383,7 +406,7 @@ class Purgatory(EntryPoints, Starting):
         idle: float | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
-        timeout: float | None = None,
+        timeout: SupportsFloat | None = None,
     ) -> Following[Any]:
         """Iterate over the values of something that changes: a state, of which only the newest counts.
 
@@ -435,7 +458,7 @@ class Purgatory(EntryPoints, Starting):
     def notify_threadsafe(self, key: Hashable) -> None:
         """Call notify() from another thread. Many calls are merged into few wake-ups of the loop.
 
-        A handler of ``signal.signal()`` may call it, too. If an exception interrupts the call, as Ctrl-C does, that key
+        A handler of ``signal.signal()`` may also call it. If an exception interrupts the call, as Ctrl-C does, that key
         may be lost, but no other.
 
         Raises: TypeError: *key* is not hashable.

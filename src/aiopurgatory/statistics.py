@@ -15,7 +15,7 @@ class Statistics:
         name: the purgatory's name.
         pending: operations that wait now.
         watched_entries: operations under watch keys: one under three keys counts three times. With ``purge_interval`` >
-            0, those of ended operations count until they are purged.
+            0, entries of ended operations count until they are purged.
         keys: keys with watch entries.
         completed: operations that ended COMPLETED.
         expired: operations that ended EXPIRED.
@@ -23,6 +23,8 @@ class Statistics:
         failed: operations that ended FAILED.
         missed_triggers: operations completed only by the last try at their deadline: the condition held, but none of
             their keys had been checked. For an awaited condition, the last try is its last read.
+        missed_kinds: the same by class and kind of key, as ``("DelayedFetch", "('orders', int)", 3)``. Each kind is
+            logged once. The first 20 are counted apart, and further ones as "other".
         refused: operations refused with PurgatoryFullError.
         undelivered: results passed to on_undelivered(), because every awaiting task had been cancelled.
         checks: checks of a watched key. Checks of a key that nothing watches do not count.
@@ -57,6 +59,7 @@ class Statistics:
     cancelled: int
     failed: int
     missed_triggers: int
+    missed_kinds: tuple[tuple[str, str, int], ...]
     refused: int
     undelivered: int
     checks: int

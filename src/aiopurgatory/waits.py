@@ -69,6 +69,10 @@ class ReadPauses:
         """A read has not failed."""
         self.failures, self.error, self.seconds = 0, None, self._next()
 
+    def needs_no_check(self) -> bool:
+        """Whether the next read needs no check: it comes every so often, or makes up for a failed one."""
+        return self._every != inf or self.failures > 0
+
     def _next(self) -> float:
         return self._every * (1.0 - random() / 4)
 
@@ -116,6 +120,8 @@ async def read_until(
     try:
         while True:
             if begin(op, reading):
+                if pauses is not None and pauses.needs_no_check():
+                    reading.excuse()
                 value, has_failed = None, False
                 try:
                     value = await read(op)

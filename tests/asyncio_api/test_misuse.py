@@ -247,6 +247,15 @@ def test_check_before_any_loop_warns_in_debug_mode(
     assert len(warned()) == bool(debug)
 
 
+async def test_environment_sets_debug_mode_also_in_a_loop_that_ignores_it(
+    warned: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
+    assert not asyncio.get_running_loop().get_debug()  # as under uvicorn
+    Purgatory("early").check_and_complete("key")
+    assert len(warned()) == 1
+
+
 # from another thread
 
 

@@ -256,7 +256,7 @@ async def miss(purgatory: Purgatory, clock: ManualClock, *keys: Any) -> None:
     assert op.outcome is Outcome.COMPLETED
 
 
-async def test_debug_missed_trigger_warns_once_per_kind(
+async def test_debug_missed_trigger_names_the_key_once_per_kind(
     debugged: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -291,8 +291,84 @@ async def test_debug_checked_or_expired_warns_not(
     assert warned(caplog) == []
 
 
-async def test_missed_trigger_without_debug_warns_not(
+async def test_missed_trigger_names_class_and_kind_of_key(
     purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    for number in range(3):
+        await miss(purgatory, clock, ("orders", number))
+    (message,) = warned(caplog)
+    assert "Op, waiting for a key of the kind ('orders', int), completed only at its deadline" in message
+    assert "check_and_complete(key)" in message
+    assert purgatory.statistics().missed_kinds == (("Op", "('orders', int)", 3),)
+
+
+async def test_missed_trigger_of_wait_for_names_condition_and_place(
+    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    ready: list[int] = []
+    waiting = asyncio.create_task(purgatory.wait_for(lambda: ready, [("export", 7)], timeout=1.0))
+    await clock.settle()
+    ready.append(1)
+    await clock.advance(1.0)
+    assert await waiting == [1]
+    (message,) = warned(caplog)
+    assert re.search(r"wait_for\(test_missed.*<lambda>\) \(.*test_mistakes.py:[0-9]+\), waiting for", message)
+
+
+@pytest.mark.parametrize("key", [("ann@example.com", 7), (f"{'x' * 40}", 7), ("user 7", 7)])
+async def test_missed_trigger_text_that_is_no_name_is_not_shown(
+    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture, key: tuple[str, int]
+) -> None:
+    await miss(purgatory, clock, key)
+    assert "(str, int)" in warned(caplog)[0]
+    assert key[0] not in warned(caplog)[0]
+
+
+async def test_missed_trigger_of_many_kinds_counts_others_together(
+    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(30):
+        await miss(purgatory, clock, (f"user-{number}", 7))
+    assert len(warned(caplog)) == 20
+    assert purgatory.statistics().missed_kinds[-1] == ("other", "other", 10)
+
+
+async def test_missed_trigger_is_said_after_many_other_warnings(
+    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(30):
+        purgatory.watch(Op(600.0), [(f"kind-{number}", 7)])
+        purgatory.check_and_complete((f"kind-{number}", "7"))
     await miss(purgatory, clock, "orders")
-    assert (warned(caplog), purgatory.statistics().missed_triggers) == ([], 1)
+    assert "completed only at its deadline" in warned(caplog)[-1]
+
+
+async def test_missed_trigger_not_if_it_is_read_every_so_often(
+    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    ready: list[int] = []
+    waiting = asyncio.create_task(purgatory.wait_for(lambda: ready, ["key"], timeout=1.0, every=30.0))
+    await clock.settle()
+    ready.append(1)
+    await clock.advance(1.0)
+    assert await waiting == [1]
+    assert (warned(caplog), purgatory.statistics().missed_triggers) == ([], 0)
+
+
+async def test_missed_trigger_not_if_the_checked_read_has_failed(
+    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[Any] = [[], OSError(), [1]]
+
+    async def read() -> list[int]:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return list(answer)
+
+    waiting = asyncio.create_task(purgatory.wait_for(read, ["key"], timeout=0.01, retry_on=OSError))
+    await clock.settle()
+    purgatory.check_and_complete("key")
+    await clock.advance(0.01)
+    assert await waiting == [1]
+    assert (warned(caplog), purgatory.statistics().missed_triggers) == ([], 0)

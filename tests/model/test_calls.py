@@ -13,7 +13,7 @@ import pytest
 
 from aiopurgatory import COMPILED, waits
 from aiopurgatory.core import awaited, calls, checks
-from aiopurgatory.core.calls import Calls, Reading
+from aiopurgatory.core.calls import Calls, Reading, ReadingOperation
 from aiopurgatory.core.core import Core
 from aiopurgatory.core.operation import COMPLETED, FAILED, PENDING, Operation
 from aiopurgatory.core.watchers import WaitLine
@@ -90,7 +90,7 @@ def end_looks(monkeypatch: pytest.MonkeyPatch, hands_out: bool) -> None:
     """Reads end as if all of them, or none, were hand-outs."""
     real = Calls.end_look
 
-    def end_look(self: Calls, op: Operation, reading: Reading, is_found: bool, has_failed: bool) -> None:
+    def end_look(self: Calls, op: ReadingOperation, reading: Reading, is_found: bool, has_failed: bool) -> None:
         before, op._op_hands_out = op._op_hands_out, hands_out
         real(self, op, reading, is_found, has_failed)
         op._op_hands_out = before
@@ -148,7 +148,7 @@ def reads_for_several_keys_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """C2"""
     real = Calls.end_look
 
-    def end_look(self: Calls, op: Operation, reading: Reading, is_found: bool, has_failed: bool) -> None:
+    def end_look(self: Calls, op: ReadingOperation, reading: Reading, is_found: bool, has_failed: bool) -> None:
         if is_found:
             reading.call = None
         real(self, op, reading, is_found, has_failed)

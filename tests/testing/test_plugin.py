@@ -79,6 +79,70 @@ class Forever(DelayedOperation[None]):
 """
 
 
+OWN = """
+import asyncio
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.testing import until_pending
+
+def wait(purgatory):
+    return asyncio.create_task(purgatory.wait_for(lambda: False, ["orders"], timeout=60.0))
+
+async def test_closed_with_a_wait(no_leftovers):
+    async with Purgatory("closed") as purgatory:
+        waiting = wait(purgatory)
+        await until_pending(purgatory)
+    assert waiting.exception()
+
+async def test_left_open_with_a_wait(no_leftovers):
+    purgatory = Purgatory("open")
+    await purgatory.start()
+    purgatory.watch(Forever(timeout=60.0), ["orders"])
+
+async def test_nothing_waits(no_leftovers):
+    async with Purgatory() as purgatory:
+        waiting = wait(purgatory)
+        await until_pending(purgatory)
+        waiting.cancel()
+
+async def test_cancelled_and_open(no_leftovers):
+    purgatory = Purgatory()
+    await purgatory.start()
+    waiting = wait(purgatory)
+    await until_pending(purgatory)
+    waiting.cancel()
+
+async def test_fixture_on_a_manual_clock(no_leftovers, purgatory):
+    purgatory.watch(Forever(timeout=60.0), ["orders"])
+
+class Forever(DelayedOperation[None]):
+    def try_complete(self):
+        return False
+"""
+
+SYNCHRONOUS = """
+import asyncio
+from aiopurgatory import Purgatory
+
+async def serve(purgatory, cancels):
+    async with purgatory:
+        waiting = asyncio.create_task(purgatory.wait_for(lambda: False, ["orders"], timeout=60.0))
+        await asyncio.sleep(0)
+        if cancels:
+            waiting.cancel()
+        await asyncio.sleep(0)
+    await asyncio.gather(waiting, return_exceptions=True)
+
+def test_left(no_leftovers):
+    asyncio.run(serve(Purgatory(), False))
+
+def test_not_left(no_leftovers):
+    asyncio.run(serve(Purgatory(), True))
+
+def test_next_is_not_watched():
+    asyncio.run(serve(Purgatory(), False))
+"""
+
+
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The inner pytest loads its named plugins, and takes no options from here."""
@@ -108,6 +172,25 @@ def test_real_purgatory_fails_for_leftovers(pytester: pytest.Pytester, options: 
             "*AssertionError: I5:*",
         ]
     )
+
+
+@WAYS
+def test_no_leftovers_fails_for_waits_anywhere(pytester: pytest.Pytester, options: tuple[str, ...], head: str) -> None:
+    result = run(pytester, head + OWN, *options)
+    result.assert_outcomes(passed=5, errors=3)
+    result.stdout.fnmatch_lines_random(
+        [
+            "*left behind by the test: purgatory 'closed': 1 pending: <ConditionWait pending*orders*",
+            "*left behind by the test: purgatory 'open': 1 pending: <Forever*orders*",
+            "*left behind by the test: purgatory 'test': 1 pending: <Forever*orders*",
+        ]
+    )
+
+
+def test_no_leftovers_of_a_synchronous_test(pytester: pytest.Pytester) -> None:
+    result = run(pytester, SYNCHRONOUS)
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*left behind by the test: purgatory 'default': 1 pending*"])
 
 
 @pytest.mark.parametrize("scope", ["function", "class", "module", "package", "session"])

@@ -1,4 +1,4 @@
-"""Publishes keys to other processes, machines and event loops, so that these check them, too.
+"""Publishes keys to other processes, machines and event loops, so that these check them as well.
 
 The buses on a server are imported by path: ``aiopurgatory.bus.postgres``, ``aiopurgatory.bus.redis``. To write one for
 another server, see ``aiopurgatory.bus.engine``; for a target of your own, ``aiopurgatory.bus.targets``.

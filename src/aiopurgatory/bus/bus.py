@@ -64,7 +64,7 @@ class Bus(Starting):
     Make the change visible (commit) before you publish it. Targets get only keys: no data, and no order. A log that
     shares the bus sends its events to other logs only.
 
-    A bus belongs to the event loop that started it. From another thread, such as that of a ``def`` endpoint, call
+    A bus belongs to the event loop that started it. From another thread, such as a ``def`` endpoint's, call
     publish_threadsafe().
 
     Args:

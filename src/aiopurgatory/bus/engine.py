@@ -117,7 +117,7 @@ class Engine(Protocol):
 
 
 class DataEngine(Engine, Protocol):
-    """An engine whose links hear the messages with data (``keys.DATA``) of other channels, too."""
+    """An engine whose links hear the messages with data (``keys.DATA``) of other channels as well."""
 
     data_channels: list[str]
 

@@ -35,7 +35,7 @@ unnest($2::text[]) WITH ORDINALITY AS sent (message, place) ORDER BY place"""
 #: LISTEN reads all notifications that idle transactions keep in the queue, at 1 to 2 s per GB. Nothing ends it, not
 #: even pg_terminate_backend(). Eight at the same time take 5 to 8 times as long, so each database runs one at a time.
 #: pg_notification_queue_usage() also drops notifications that every listener has read. Otherwise, if no session
-#: listens, LISTEN reads them, too. This session sends nothing more, so idle_session_timeout would cause gaps.
+#: listens, LISTEN reads them as well. This session sends nothing more, so idle_session_timeout would cause gaps.
 _LISTEN: Final = """SET LOCAL lock_timeout = {milliseconds}; SELECT pg_advisory_xact_lock({lock});
 SELECT pg_notification_queue_usage(); {listen};
 SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'"""
@@ -74,8 +74,8 @@ class PostgresBus(ServerBus):
             With several hosts, add ``target_session_attrs=read-write``.
         targets: purgatories and long polls to check, as for Bus. None (default): the bus only publishes.
         password: a function, plain or ``async def``: returns the password of each new connection, which may change.
-            None (default): that of the dsn, or of the file that its ``passfile`` names.
-        options: name, heartbeat, timeout, spread and observers, as for ServerBus. The name is also that of the NOTIFY
+            None (default): the dsn's, or from the file that its ``passfile`` names.
+        options: name, heartbeat, timeout, spread and observers, as for ServerBus. The name also names the NOTIFY
             channel. Each database has its own channels.
     """
 
@@ -309,7 +309,7 @@ def trigger_sql(
         await connection.execute(trigger_sql("public.orders", ["orders", "$customer"]))
 
     publishes ``("orders", 7)`` for each changed row with 7 in its column ``customer``. An UPDATE that changes the key
-    publishes the old key, too. A TRUNCATE has every key checked. To change the triggers, run new SQL, which replaces
+    also publishes the old key. A TRUNCATE has every key checked. To change the triggers, run new SQL, which replaces
     them. Commits that notify are serialized in the whole database cluster. For tables with many writes, call
     ``bus.publish()`` after the commit.
 

@@ -56,11 +56,11 @@ class RedisBus(ServerBus):
             master. All databases of a server share its channels, so the database number does not separate buses.
         targets: purgatories and long polls to check, as for Bus. None (default): the bus only publishes.
         replay: how many messages with keys the server keeps at least, in a stream. After a gap, the bus then reads
-            those that it missed, and checks only their keys. None or 0 (default): the server keeps none, and a gap
+            the missed ones, and checks only their keys. None or 0 (default): the server keeps none, and a gap
             costs a check of everything. So does a gap that swallowed more, and a loss of data. All processes with the
             same *name* must give it. See "What a gap costs" in docs/workers.md.
         password: a function, plain or ``async def``: returns the password of each new connection, which may change.
-            None (default): that of the URL.
+            None (default): the URL's.
         options: name, heartbeat, timeout, spread and observers, as for ServerBus. With ACLs, the user needs ``&name``,
             ``+subscribe`` and ``+publish``. Without ``+info``, it takes each reconnect for another server, and then has
             more checked than is needed.
@@ -96,7 +96,7 @@ class RedisEngine:
         self, url: str, channel: str, listens: bool = True, replay: int = 0, password: Password | None = None
     ) -> None:
         self._channel, self._listens, self._replay = channel, listens, replay
-        # All databases of a server share its channels. They must share the stream, too.
+        # All databases of a server share its channels. They must also share the stream.
         self._redis = RedisServer(url, bool(replay), bool(replay), password)
         self.replays: Final = bool(replay)
         self.data_channels: list[str] = []

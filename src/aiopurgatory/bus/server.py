@@ -240,7 +240,7 @@ class ServerBus(Bus):
 
 
 def hear_data(bus: ServerBus, channel: str) -> None:
-    """Have *bus* hear messages with data on *channel*, too. If it is open, it connects anew, which is a gap."""
+    """Have *bus* hear messages with data on *channel* as well. If it is open, it connects anew, which is a gap."""
     channels = cast(DataEngine, bus._engine).data_channels
     if channel in channels:
         return

@@ -63,7 +63,7 @@ class AwaitedWait(ReadingOperation):
         leave_off(self)
 
 
-# No methods: those of a class that interpreted code subclasses are looked up by name.
+# No methods: interpreted code subclasses this, so they would be looked up by name.
 
 
 def reading_of(op: ReadingOperation) -> Reading:

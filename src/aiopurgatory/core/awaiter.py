@@ -61,7 +61,7 @@ class Awaiter(Awaiters):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # isinstance() must see a future, too: anyio does not cancel a task if its future is done in this iteration.
+        # isinstance() must see a future: anyio does not cancel a task if its future is done in this iteration.
         return type(require_owner(self._op).loop.done)
 
     def get_loop(self) -> Any:
@@ -124,7 +124,7 @@ class Awaiter(Awaiters):
         awaiter: Awaiter | None = self
         while awaiter is not None:
             if not awaiter._is_task and awaiter._callback == callback:
-                awaiter._callback = None  # its context stays: observers get that of the first awaiter
+                awaiter._callback = None  # its context stays: observers get the first awaiter's
                 found += 1
                 if awaiter is not self:  # the others refer to the head, so that one stays
                     kept._next = awaiter._next
@@ -183,8 +183,9 @@ class AwaitableOperation(Operation):
 
         Returns: True for the one call that ended it, False for all others.
         Raises: RuntimeError: called from another thread. That is not noticed while try_complete() runs.
-        Cost: O(1), and O(1) per key. Invariants: I5, I6, I15.
+        Cost: O(1), and O(1) per key.
         """
+        # Invariants: I5, I6, I15.
         if self._op_state != PENDING:
             return False
         if not self._op_trying:

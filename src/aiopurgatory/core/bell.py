@@ -38,7 +38,7 @@ class Bell:
         self._newest: i64 = 0
         self._is_free = False
         #: Of the read under way: the newest check that called for it, or NO_CHECK if anything else did; and whether a
-        #: check is among those that called.
+        #: check called.
         self.check: i64 = NO_CHECK
         self.is_checked = False
         #: The task that reads; its count of cancellations when that began; and whether the end of the operation has
@@ -99,7 +99,7 @@ class Bell:
         if not self._is_interrupted:
             return False
         self._is_interrupted = False
-        # Otherwise somebody has cancelled the task, too, since enter().
+        # Otherwise somebody else has cancelled the task since enter().
         return bool(task.uncancel() <= self._cancelling)
 
     def forget(self) -> None:

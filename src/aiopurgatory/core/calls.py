@@ -61,7 +61,7 @@ class Reading(Bell):
         self.call: KeyCall | None = None
         self.seen: i64 = 0
         self.is_busy = False
-        #: It is missing in a line, among those that can look.
+        #: It is missing in a line of operations that can look.
         self.is_out = False
         #: The keys of the operation, for its reads that go on after its end.
         self.keys = keys
@@ -69,6 +69,10 @@ class Reading(Bell):
         self.is_last = False
         self.is_excused = False
         self.due_at = 0.0
+
+    def excuse(self) -> None:
+        """No check is missing if the read under way finds something at the deadline."""
+        self.is_excused = True
 
     def go_on(self) -> None:
         """The read under way goes on, though its task leaves it: its call is not passed on, and nothing is back yet."""

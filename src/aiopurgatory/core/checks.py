@@ -42,7 +42,7 @@ class KeyChecks:
         self._has_effect = False
         #: Gives the calls of checks with a limit.
         self.calls: Final = Calls(self._line_of, self._look, self._postpone, alarm)
-        #: Checks and marks are numbered in their order. The number of the newest, and that of the running check.
+        #: Checks and marks are numbered in their order. The number of the newest, and of the running check.
         self.newest: i64 = 0
         self._number: i64 = 0
         # Keys to check when the running check is through, and on the next iterations; with the limit of each.
@@ -50,7 +50,7 @@ class KeyChecks:
         self._soon: OrderedDict[Hashable, int] = OrderedDict()
         #: Keys that somebody will mark: until then, an operation that completes at its deadline misses no trigger.
         self.coming: Final[set[Hashable]] = set()
-        # What is left of the check that work() makes; its key; and its number: that of the newest mark of its key,
+        # What is left of the check that work() makes; its key; and the number of the newest mark of its key,
         # before the check or during it.
         self._steps: Iterator[None] | None = None
         self._soon_key: Hashable = None

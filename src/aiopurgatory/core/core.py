@@ -191,7 +191,7 @@ class Core(Owner):
         seconds = op._op_timeout if timeout is NOT_GIVEN else timeout_seconds(timeout)
         if seconds == UNSET:
             raise no_timeout(op)
-        if op._op_owner is not None:  # an iterable of keys may have watched it, too
+        if op._op_owner is not None:  # an iterable of keys may have watched it meanwhile
             raise RuntimeError(f"op must be watched only once, got {described(op)}; make a new one for each watch()")
         op._op_owner = self
         if op._op_state != PENDING:
@@ -338,6 +338,7 @@ class Core(Owner):
             cancelled=self.cancelled,
             failed=self.failed,
             missed_triggers=self.missed,
+            missed_kinds=self.finder.missed_kinds(),
             refused=self.refused,
             undelivered=self.undelivered,
             checks=checks.checks,

@@ -248,5 +248,5 @@ def as_failure(exc: BaseException, hook: str) -> BaseException:
 def require_plain(returned: Any, op: object, hook: str) -> None:
     """Raises: TypeError: *hook* is an ``async def``: *returned* is its coroutine, which would never be awaited."""
     if returned is not None and type(returned) is COROUTINE:
-        returned.close()  # else Python warns of it, too
+        returned.close()  # else Python also warns of it
         raise TypeError(f"{type(op).__name__}.{hook} must be a plain function, not async def: hooks never wait")

@@ -109,24 +109,24 @@ class EntryPoints:
             PurgatoryClosedError: the purgatory is closed.
             PurgatoryFullError: *op* has to wait, and max_pending operations are already pending.
 
-        Cost: two try_complete(), O(1) per key, O(levels) for the timeout. Invariants: I1, I4, I12, I15.
-        Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch.
+        Cost: two try_complete(), O(1) per key, O(levels) for the timeout.
         """
+        # Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch. (I1, I4, I12, I15)
         return self._core.park(op, keys, timeout)
 
     def check_and_complete(self, key: Hashable, limit: SupportsIndex | None = None) -> int:
         """Call this when the state behind *key* changes: try every operation waiting under it, oldest first.
 
-        Called from a hook during another check, it is queued until that check finishes, and returns 0 (I7).
+        Called from a hook during another check, it is queued until that check finishes, and returns 0.
 
         Args:
             key: any hashable. Its state has changed.
-            limit: an int; wake this many, the oldest first. None (default): no limit. ``limit=1`` wakes one of many
-                idle workers. Each operation that completes counts, if it waits under *key* alone: what it takes
-                otherwise may be another key's. An awaited condition counts when it is called, unless it is reading
-                already. If it then finds nothing, fails, or its task leaves, its call goes on to the next. A hand-out
-                (``on_undelivered=``) that finds nothing keeps it: another was faster. So with a limit, let only
-                conditions that want the same wait under one key.
+            limit: an int; wake this many, the oldest first, as ``limit=1`` wakes one of many idle workers. None
+                (default): no limit. An operation counts if it completes and waits under *key* alone, since under
+                several keys it may have taken what belongs to another one. An awaited condition counts when it is
+                called to read, and passes the call on if it finds nothing, fails, or loses its task. A hand-out
+                (``on_undelivered=``) that finds nothing keeps the call, because another wait was faster. So with a
+                limit, let only conditions that want the same wait under one key.
 
         Returns: an int: how many operations this call ended, completed or failed; 0 for a key that nothing watches.
 
@@ -135,9 +135,10 @@ class EntryPoints:
             RuntimeError: called from another thread, while something waits for the key. While nothing does, that is
                 logged as a warning, as is a key if only its twin is watched ("7" for 7).
 
-        Cost: one dict look-up if nothing waits, else a try_complete() for each that does. Invariants: I7, I11, I12.
-        Source: Kafka DelayedOperationPurgatory.checkAndComplete; differs: an exception ends one operation only.
+        Cost: one dict look-up if nothing waits, else a try_complete() for each that does.
         """
+        # Source: Kafka DelayedOperationPurgatory.checkAndComplete; differs: an exception ends one operation only.
+        # Invariants: I7, I11, I12.
         try:
             entry = self._by_key.get(key)
         except TypeError as exc:
@@ -153,10 +154,11 @@ class EntryPoints:
         """Same as check_and_complete(), but on the next loop iteration, in slices of at most ``turn_budget``.
 
         Use it for hot keys: repeated calls for a key are merged into one check, and their limits add up. A call for a
-        key that is being checked has it checked once more (I8). A bus calls it for each published key.
+        key that is being checked has it checked once more. A bus calls it for each published key.
 
         Raises: RuntimeError: called from another thread.
         """
+        # Invariants: I8.
         self._checks.mark(key, checked_limit(limit))
 
     def check_each(self, keys: Items[Hashable], limit: SupportsIndex | None = None) -> int:
@@ -168,9 +170,10 @@ class EntryPoints:
             keys: a list, tuple or other iterable of hashables, as for watch(); duplicates count once.
             limit: as for check_and_complete(), for each key.
 
-        Returns: an int: how many operations this call ended. Called from a hook during another check: 0 (I7).
+        Returns: an int: how many operations this call ended. Called from a hook during another check: 0.
         Raises: TypeError, ValueError: as watch() for *keys*. RuntimeError: called from another thread.
         """
+        # Invariants: I7.
         return self._checks.check_each(checked_keys(keys), checked_limit(limit))
 
     def check_all(self) -> int:
@@ -283,7 +286,7 @@ class EntryPoints:
         return Timeout(self._core, when, True)
 
     def expire_all(self) -> int:
-        """Expire every pending operation now, even before its deadline: the one exception to I1.
+        """Expire every pending operation now, even before its deadline. Nothing else does that.
 
         Awaited conditions (an ``async def``, an awaited Source) stay pending until their last read is done, and are not
         in the result. ``follow()`` goes on: with *idle*, it yields its value or None now. So do listeners of a log.

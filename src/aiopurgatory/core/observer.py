@@ -43,7 +43,7 @@ class Observer:
         """
 
     def missed(self, purgatory: Any, op: Any) -> None:
-        """The operation *op* missed its trigger. Called just before ended().
+        """The operation *op* missed a check. Called just before ended().
 
         Its condition held at the deadline, and it completed then, but none of its keys had been checked: a call of
         ``check_and_complete()`` is missing.
@@ -71,7 +71,11 @@ class Finder:
         return ALL
 
     def missed(self, op: Operation) -> None:
-        """The operation *op* missed its trigger; see Observer.missed()."""
+        """The operation *op* missed a check; see Observer.missed()."""
+
+    def missed_kinds(self) -> tuple[tuple[str, str, int], ...]:
+        """Return the missed checks by class and kind of key."""
+        return ()
 
     def checks_of_twins(self) -> int:
         """Return how many of the checks of unwatched keys were of a watched key's twin."""
@@ -140,7 +144,7 @@ class Observers:
         return None if self._head is None else self._head.context
 
     def missed(self, op: Operation) -> None:
-        """Tell that *op* missed its trigger."""
+        """Tell that *op* missed a check."""
         self.tell(op, lambda observer: observer.missed(self._purgatory(), op))
 
     def tell_opened(self, what: object, more: tuple[Observer, ...] = ()) -> None:

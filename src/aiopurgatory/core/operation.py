@@ -35,7 +35,7 @@ LAST_READ: Final = 2
 MISSED: Final = 3
 #: The time at which an operation was parked, until it is. (A flag would cost 8 bytes.)
 UNPARKED: Final = -inf
-#: The timeout of an operation that was given none; and that of a call without one.
+#: The timeout of an operation that was given none; and of a call without one.
 UNSET: Final = -1.0
 NOT_GIVEN: Final = "own"
 #: A constant of this module: compiled code looks up an imported name at each use.
@@ -259,6 +259,6 @@ def not_an_operation(candidate: Any) -> TypeError:
         name = candidate.__name__
         return TypeError(f"op must be an instance of DelayedOperation, got the class {name}; make one: {name}(...)")
     if type(candidate) is COROUTINE:
-        candidate.close()  # else Python warns of it, too
+        candidate.close()  # else Python also warns of it
     got = described(candidate)
     return TypeError(f"op must be an instance of DelayedOperation, got {got}; to wait for a condition, use wait_for()")

@@ -9,12 +9,14 @@ from typing import Protocol
 
 
 class Outcome(Enum):
-    """How an operation ended: exactly one of four ways (I5).
+    """How an operation ended: exactly one of four ways.
 
     COMPLETED: its condition held, or force_complete() was called. EXPIRED: its time was up. CANCELLED: by cancel(), by
     cancel_for_key(), or with the task that awaited it. FAILED: by fail(), by fail_for_key(), by an exception from a
     hook, or because the purgatory was closed.
     """
+
+    # Invariants: I5.
 
     COMPLETED = "completed"
     EXPIRED = "expired"

@@ -137,7 +137,7 @@ class StreamWait(AwaitableOperation):
         interrupt(self)
 
 
-# No methods: those of a class that interpreted code subclasses are looked up by name.
+# No methods: interpreted code subclasses this, so they would be looked up by name.
 
 
 def ring(wait: StreamWait, check: i64) -> None:

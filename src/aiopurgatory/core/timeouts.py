@@ -89,11 +89,12 @@ class Timeout(TimedBlock):
         self._task.cancel()
 
     def close(self) -> None:
-        """Cancel the task: the purgatory closes, so the deadline would never come (I13).
+        """Cancel the task: the purgatory closes, so the deadline would never come.
 
-        Not at once: its wait may have ended, too, as a follow() does, or it closes the purgatory itself. If it leaves
-        the block now, no cancellation is wanted. Before Python 3.13, uncancel() takes back none of a running task.
+        Not at once: its wait may have ended, as a follow() does, or it closes the purgatory itself. If it leaves the
+        block now, no cancellation is wanted. Before Python 3.13, uncancel() takes back none of a running task.
         """
+        # Invariants: I13.
         self._core.loop.call_soon(close_if_active, self)
 
     def __aenter__(self) -> Self:

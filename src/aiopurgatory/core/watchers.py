@@ -61,7 +61,7 @@ class WaitLine:
                 return None
 
     def _list_more(self) -> bool:
-        """List some of those that have come since: as many as had to be passed over, so that each costs O(1)."""
+        """List some of the later arrivals: as many as had to be passed over, so that each costs O(1)."""
         passed = 0
         more: list[int] = []
         for number in self.ops:
@@ -289,7 +289,7 @@ class Watchers:
 
 
 def number_of(op: Operation) -> int:
-    """The place of *op* in lines: greater than those of all that came before under its keys."""
+    """The place of *op* in lines: greater than the places of all earlier ones under its keys."""
     return cast(int, op._op_number)
 
 

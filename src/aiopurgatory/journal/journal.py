@@ -55,7 +55,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "statistics": {},
 }
 
-#: The journals of this process. In a container, an earlier process may have had its process id, too.
+#: The journals of this process. In a container, an earlier process may have had the same process id.
 _INSTANCES: Final[set[str]] = set()
 
 
@@ -68,7 +68,7 @@ class JournalStatistics:
         written: rows of operations that were written to files.
         buffered: rows in memory.
         dropped: rows that were not written: the buffer was full, the disk refused them, or the journal was not open.
-        files: files that were written, those of snapshots included.
+        files: files that were written, including snapshots.
     """
 
     name: str

@@ -77,7 +77,7 @@ class Recorder(Observer):
     Args:
         capacity: rows in a full buffer. A full one is set aside; if the last one is still there, rows are dropped.
         shares: the share of operations to keep, by outcome.
-        keep_keys: keep the repr of the first key, too.
+        keep_keys: also keep the repr of the first key.
         time: tells the time of day.
         hash_key: hashes a key that is not in ``hashes``.
         new_number: numbers a class of operations that is new in a purgatory; called with the purgatory's name and the

@@ -6,7 +6,7 @@ A journal is a folder that Spark, DuckDB and pandas read as it is:
     statistics/date=2026-11-21/hour=13/<instance>-<number>.parquet    one row per snapshot of Purgatory.statistics():
                                                                       when it opens, at intervals, and when it closes
 
-``date`` and ``hour`` (UTC) are those of a file's first row; its other rows may belong to other hours. Files are written
+``date`` and ``hour`` (UTC) come from a file's first row; its other rows may belong to other hours. Files are written
 atomically: a name that begins with a dot is a file still being written. Columns are only ever added. A change to the
 meaning of a column makes a new version.
 """

@@ -36,7 +36,7 @@ from .families import (
 from .histograms import OUTCOMES, Histogram, HistogramObserver, KindHistograms
 from .processes import SharedMetrics
 
-#: Classes of operations that get histograms of their own; later ones share those of OTHER.
+#: Classes of operations that get histograms of their own; later ones share one, OTHER.
 MAX_KINDS: Final = 100
 OTHER: Final = "other"
 
@@ -47,7 +47,7 @@ _making: Final = Lock()
 
 @final
 class Metrics(HistogramObserver):
-    """Exports any number of purgatories, buses and event logs; those of one name are added up.
+    """Exports any number of purgatories, buses and event logs; equal names are added up.
 
         metrics = Metrics()
         async with Purgatory("polls", observers=[metrics]) as polls, PostgresBus(dsn, [polls], observers=[metrics]):

@@ -80,6 +80,10 @@ def _down(statistics: Any) -> Values:
     return [((), float(statistics.error is not None))]
 
 
+def _missed_kinds(statistics: Statistics) -> Values:
+    return [((kind, key), count) for kind, key, count in statistics.missed_kinds]
+
+
 def _checks(statistics: Statistics) -> Values:
     return _hits_and_misses(statistics.checks, statistics.checks_without_effect)
 
@@ -104,6 +108,7 @@ PURGATORY: Final = (
     ),
     Family("operations", "Operations that ended", _outcomes, ("outcome",)),
     Family("missed_triggers", "Operations completed only at their deadline, with no key checked", "missed_triggers"),
+    Family("missed_kinds", "The same, by class and kind of key: the first 20", _missed_kinds, ("kind", "key")),
     Family("refused_operations", "Operations not parked, because of max_pending", "refused"),
     Family("undelivered_results", "Results that no task received, because all were cancelled", "undelivered"),
     Family("checks", "Checks of a watched key, by whether they ended or woke something", _checks, ("result",)),

@@ -108,14 +108,14 @@ class BaseHeartbeats:
     def beat(self, member: Any, *, timeout: Any = None) -> None:
         """Note that *member* is alive. Its first beat starts its session.
 
-        Args: timeout: seconds; the timeout of this member from now on. None (default): as before, at first that of all.
+        Args: timeout: seconds; the timeout of this member from now on. None (default): as before.
 
         Raises:
             TypeError: *member* is not hashable, or *timeout* is not a number.
             ValueError: *timeout* is negative or NaN.
             Exception: raised by watch() of the purgatory.
 
-        Cost: O(levels); the first beat, that of watch().
+        Cost: O(levels); the first beat, as watch().
         """
         session = self._sessions.get(member)
         seconds = self._timeout if session is None else session.seconds

@@ -90,20 +90,21 @@ class BaseReplicas:
         Call it before an append, with the offset that the append would reach. If it returns an error, append nothing.
 
         Raises: TypeError: *offset* is not an int.
-        Source: Kafka Partition.appendRecordsToLeader.
         """
+        # Source: Kafka Partition.appendRecordsToLeader.
         return error_at(self._waits, as_int("offset", offset))
 
     def update(self, replica: Any, offset: SupportsIndex) -> int:
         """Note that *replica* has every record before *offset*, and complete the waits that this satisfies.
 
-        Returns: how many waits ended; 0 if called from a hook during a check, which postpones it (I7).
+        Returns: how many waits ended; 0 if called from a hook during a check, which postpones it.
 
         Raises:
             TypeError: *offset* is not an int.
             ValueError: *replica* is not in sync, is a follower ahead of the leader, or is the leader going back.
             RuntimeError: called from another thread, while something waits for it.
         """
+        # Invariants: I7.
         if replica not in self._offsets:
             raise ValueError(
                 f"{described(replica)} is not in sync; in sync are {described(list(self._offsets))}; call add() once "
@@ -244,7 +245,7 @@ class DelayedProduce(AwaitableOperation):
             return self
         park_awaited(purgatory, self, [key_of(thresholds, offset) for thresholds, offset in self._needs.values()])
         if is_pending(self):
-            self._entered = list(self._needs.values())  # without those that the tries of watch() have answered
+            self._entered = list(self._needs.values())  # without waits that the tries of watch() have answered
             for thresholds, offset in self._entered:
                 thresholds._queue.add(offset)
         return self

@@ -29,7 +29,7 @@ class JoinBarrier(Generic[M]):
 
             joins = [asyncio.create_task(group.join(member)) for member in ("cy", "bob")]  # cy is new
             await asyncio.sleep(0)
-            assert group.is_closed  # until ann joins, too; her next heartbeat can tell her
+            assert group.is_closed  # until ann joins; her next heartbeat can tell her
             group.leave("ann")
             assert (await joins[0]).members == ("bob", "cy")  # bob has been there for longer
 
@@ -55,10 +55,10 @@ class JoinBarrier(Generic[M]):
             always join again, and *expected* may hold more. None (default): no limit.
 
     Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
-    Cost: a join, that of watch(); opening the barrier, O(members).
-
-    Source: Kafka DelayedJoin, InitialDelayedJoin, GroupCoordinator (KIP-134, KIP-389); differs: counts the missing.
+    Cost: a join, as watch(); opening the barrier, O(members).
     """
+
+    # Source: Kafka DelayedJoin, InitialDelayedJoin, GroupCoordinator (KIP-134, KIP-389); differs: counts the missing.
 
     __slots__ = (
         "_barrier",
@@ -138,7 +138,7 @@ class JoinBarrier(Generic[M]):
 
     @property
     def members(self) -> tuple[M, ...]:
-        """The members of the group, including those that have not joined yet."""
+        """The members of the group, joined or not."""
         return tuple(self._members)
 
     @property
@@ -177,8 +177,8 @@ class JoinBarrier(Generic[M]):
 
         Raises: GroupFullError: the group is full. TypeError: *member* is not hashable. RuntimeError: wrong thread.
         Cost: O(1).
-        Source: Kafka's pending members (KIP-394); differs: the deadline drops them, the initial delay waits for them.
         """
+        # Source: Kafka's pending members (KIP-394); differs: the deadline drops them, the initial delay waits for them.
         self._admit(member)
         self._members.expect(member)
 
@@ -215,8 +215,8 @@ class JoinBarrier(Generic[M]):
             RuntimeError: wrong thread.
 
         Cost: O(members).
-        Source: Kafka GroupMetadata.replaceStaticMember (KIP-345).
         """
+        # Source: Kafka GroupMetadata.replaceStaticMember (KIP-345).
         self._catch_up()
         if successor in self._members:
             raise ValueError(
@@ -280,7 +280,7 @@ class JoinBarrier(Generic[M]):
         except BaseException:
             self._barrier = None
             raise
-        barrier.add_done_callback(self._pass_on_failure, context=Context())  # not that of the first join
+        barrier.add_done_callback(self._pass_on_failure, context=Context())  # not the first join's
 
     def _replace(self, barrier: DelayedJoin, successor: DelayedJoin) -> None:
         """Watch *successor*, unless *barrier* is not the group's any more."""

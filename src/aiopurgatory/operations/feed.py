@@ -127,7 +127,7 @@ async def fetch(
 
     Returns: for each key the data, or the SourceError that its source raised.
 
-    Such an error ends the wait at once. It is returned because the other sources have answers, too.
+    Such an error ends the wait at once. It is returned because the other sources also have answers.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -135,8 +135,8 @@ async def fetch(
         Exception: raised by a source (other than SourceError) or by watch() of the purgatory.
 
     Cost: a try calls readable() of every source.
-    Source: Kafka DelayedFetch.
     """
+    # Source: Kafka DelayedFetch.
     if not positions:
         raise ValueError("positions must name at least one source, got none")
     # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
@@ -168,7 +168,7 @@ class Feed(Generic[K, T]):
             assert await orders.fetch(5, timeout=0.01) == b""
 
     A check tries every fetch that waits. With thousands of them on one log, let them wait for its end instead, with
-    ``Thresholds.reached(offset + min_bytes)``, and read then: an advance touches only those that it satisfies.
+    ``Thresholds.reached(offset + min_bytes)``, and read then: an advance touches only the waits it satisfies.
     ``len()`` counts the waiting fetches.
 
     Args:

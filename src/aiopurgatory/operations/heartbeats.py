@@ -39,9 +39,9 @@ class Heartbeats(BaseHeartbeats, Generic[M]):
     Raises:
         TypeError: *timeout* is not a number, *key* is not hashable, or a function is an ``async def``.
         ValueError: *timeout* is negative or NaN.
-
-    Source: Kafka DelayedHeartbeat; differs: not a new operation per beat.
     """
+
+    # Source: Kafka DelayedHeartbeat; differs: not a new operation per beat.
 
     __slots__ = ()
 

@@ -25,9 +25,9 @@ class Replicas(BaseReplicas, Generic[R]):
             orders.update("follower", 1)  # its fetch tells how far it is
             assert await acked == orders.high_watermark == 1
 
-    An offset is that of the next record: a replica at offset 1 has one record. No follower is ahead of the leader. The
-    high watermark is the lowest offset of the in-sync replicas. It never moves back, and stands still while fewer than
-    ``min_in_sync`` are in sync. A leader alone has nothing to wait for.
+    An offset is the number of the next record: a replica at offset 1 has one record. No follower is ahead of the
+    leader. The high watermark is the lowest offset of the in-sync replicas. It never moves back, and stands still while
+    fewer than ``min_in_sync`` are in sync. A leader alone has nothing to wait for.
 
     For acks=all, call error_for() before an append: while it returns NotEnoughReplicasError, append nothing. produce()
     shows how. When leadership is lost, call ``fail(exc)``; the next leader starts with a new object.
@@ -44,8 +44,9 @@ class Replicas(BaseReplicas, Generic[R]):
         ValueError: *replicas* is empty, or *min_in_sync* < 1.
 
     Cost: update(), O(replicas), and for each wait that it ends as in Thresholds.
-    Source: Kafka Partition, and KIP-966 for the high watermark that stands still.
     """
+
+    # Source: Kafka Partition, and KIP-966 for the high watermark that stands still.
 
     __slots__ = ()
 
@@ -130,8 +131,8 @@ async def produce(
         Exception: raised by watch() of the purgatory.
 
     Cost: one operation; a try visits the partitions that have no answer yet.
-    Source: Kafka DelayedProduce.
     """
+    # Source: Kafka DelayedProduce.
     # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
     answers: dict[K, Exception | None]
     answers = await DelayedProduce(cast("Mapping[Hashable, object]", required), timeout).watch_in(purgatory)

@@ -94,8 +94,9 @@ class Thresholds:
 
     Raises: TypeError: *start* is not an int, or *key* is not hashable.
     Cost: a wait, watch() and O(log offsets); an advance, the same per operation that it ends.
-    Source: Kafka raft ThresholdPurgatory; differs: it knows its value, so a wait for a reached offset ends at once.
     """
+
+    # Source: Kafka raft ThresholdPurgatory; differs: it knows its value, so a wait for a reached offset ends at once.
 
     __slots__ = ("_failure", "_key", "_obstacle", "_purgatory", "_queue", "_value")
 
@@ -158,12 +159,13 @@ class Thresholds:
 
         All of them end in this call. If they may be very many, advance in several steps, with an
         ``await asyncio.sleep(0)`` after each. Called from a hook during a check, it completes them when that check
-        finishes, and returns 0 (I7).
+        finishes, and returns 0.
 
         Returns: how many operations ended.
         Raises: TypeError: *value* is not an int. RuntimeError: called from another thread, while a wait is reached.
         Cost: O(log offsets) and one check for each reached offset that has waits.
         """
+        # Invariants: I7.
         return raise_value(self, as_int("value", value))
 
     def fail(self, exc: Exception) -> int:
@@ -262,7 +264,8 @@ def set_obstacle(thresholds: Thresholds, exc: Exception | None) -> int:
 
 
 def refuse_other_thread(thresholds: Thresholds) -> None:
-    """Raises: RuntimeError: something waits, and the caller is in another thread than its loop (I15)."""
+    """Raises: RuntimeError: something waits, and the caller is in another thread than its loop."""
+    # Invariants: I15.
     if thresholds._queue.waiting:
         core_of(thresholds._purgatory).loop.check_thread()
 

@@ -46,7 +46,7 @@ class Replay:
     #: Until the last arrival.
     wakeups_in_trace: int
     peak_pending: int
-    #: The largest number of watch entries, including those of ended operations; and the largest size, without keys and
+    #: The largest number of watch entries, including ended operations; and the largest size, without keys and
     #: results. Both are taken at about a hundred moments.
     peak_watched: int
     peak_bytes: int

@@ -114,7 +114,7 @@ class ReplayTarget:
         self._core.close()
 
     def weigh(self) -> None:
-        """Record the number of entries. Record the size, too, if entries grew by 2 % since it was last taken."""
+        """Record the number of entries. Also record the size, if entries grew by 2 % since it was last taken."""
         entries = self._core.watchers.entries
         self.peak_watched = max(self.peak_watched, entries)
         if entries > self._entries_weighed * 1.02:

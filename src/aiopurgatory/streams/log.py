@@ -99,7 +99,7 @@ class EventLog(Starting):
 
     Args:
         store: where the events are.
-        name: labels the log, and separates its topics from those of other logs on the same server; 1 to 40 letters,
+        name: labels the log, and separates its topics from other logs on the same server; 1 to 40 letters,
             digits, ``_`` and ``-``; default "events".
         keep_events: events to keep of a topic, at most. None (default): as many as another process has given, or
             10,000. A bound that is given is stored with the topic at each append. Of two, the larger one holds, and the
@@ -241,7 +241,7 @@ class EventLog(Starting):
     def lifespan(self) -> Callable[..., AbstractAsyncContextManager[None]]:
         """Start with an app, and close with it: ``FastAPI(lifespan=log.lifespan)``, and so for Starlette.
 
-        A server runs only the lifespan of the outermost app, not those of mounted ones.
+        A server runs only the lifespan of the outermost app, not of mounted ones.
         """
         self._awaits_lifespan = True
         return self._live

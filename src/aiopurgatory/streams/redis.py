@@ -31,7 +31,7 @@ class RedisLog(EventLog):
     """An EventLog on Redis (from 6.2 on) or Valkey. It keeps three connections open, or one if it gets a *bus*.
 
     Each topic has two keys, ``name:{topic}:state`` and ``name:{topic}:events``. Both expire with the topic. Events that
-    Redis loses at a crash or a failover are lost here, too: up to a second of them without ``appendfsync always``, more
+    Redis loses at a crash or a failover are lost: up to a second of them without ``appendfsync always``, more
     without an AOF. Listeners that have seen them, or miss them, are told ``gone``.
 
     Args:
@@ -197,7 +197,7 @@ class OtherLifeError(Exception):
 class Commands:
     """Calls commands on one connection to *server*. It connects when there is a command, and again after each break.
 
-    Args: timeout: seconds that a command may take, and connecting, too.
+    Args: timeout: seconds that a command or connecting may take.
     """
 
     def __init__(self, server: RedisServer, timeout: float) -> None:

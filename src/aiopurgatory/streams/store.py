@@ -92,7 +92,7 @@ class Store(Protocol):
     async def open(self, notify: Notify, notify_all: Callable[[], object], /) -> None:
         """Connect. From then on, call *notify* with the topic of each commit of any process, soon after the commit.
 
-        It may get the change, too, if that is plain; else None.
+        It may also get the change, if that is plain; else None.
 
         Call *notify_all* if such calls may have been lost. If this raises, aclose() follows.
 
@@ -122,7 +122,7 @@ class Store(Protocol):
 
         It is made if the topic has the expected version, and the server's data the expected life.
 
-        Returns: the topic as it is now, without events. If its version is not that of *commit*, the commit was refused.
+        Returns: the topic as it is now, without events. If its version differs from the commit's, that was refused.
         Raises: StoreDownError: it may, or may not, have been made.
         """
         ...

@@ -163,7 +163,7 @@ class Tail:
             self.lineage = object()
             try:
                 self.last = place(state, self._id)
-            except GoneError:  # S1: the events read before are lost, and perhaps those of the page, too
+            except GoneError:  # S1: the events read before are lost, and perhaps this page
                 self._jump(state)
                 page.rows.clear()
         if page.rows and page.rows[0][0] != self.last + 1:  # S2: the next event is gone

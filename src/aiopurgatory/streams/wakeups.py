@@ -83,7 +83,7 @@ class LogBus:
         address: of the server, for a bus of its own.
         shared: None: it makes its own.
         heartbeat, timeout: seconds, for a bus of its own.
-        observers: of the log; a bus of its own has them, too.
+        observers: of the log; also of a bus of its own.
         password: of the log, for a bus of its own.
         prefix: of its channel.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
 from typing import Any
+from unittest.mock import patch
 
 from ..core.kit import core_of
 from ..purgatory import Purgatory
@@ -25,6 +26,65 @@ def check_invariants(purgatory: Purgatory) -> None:
     Cost: O(n) in everything that the purgatory holds.
     """
     core_of(purgatory).verify()
+
+
+def check_empty(purgatory: Purgatory) -> None:
+    """Check that no operation of *purgatory* is pending, and its invariants.
+
+    A task that was just cancelled leaves its wait on the next loop iterations: await ``ManualClock.settle()`` before.
+
+    Raises: AssertionError: the message names the pending operations, or the broken invariant.
+    """
+    check_invariants(purgatory)
+    left = pending_of(purgatory)
+    assert not left, f"left behind in {purgatory!r}: {left}"
+
+
+def pending_of(purgatory: Purgatory) -> str:
+    """The number of pending operations, and the first of them; "" if there is none."""
+    if not (count := purgatory.num_delayed):
+        return ""
+    keys = list(core_of(purgatory).watchers.by_key)
+    # By identity: an operation under several keys is found several times, and may define __eq__.
+    found = {id(op): repr(op) for key in keys for op in purgatory.waiting(key)}
+    return f"{count} pending: {', '.join(islice(found.values(), _NAMED))}"
+
+
+@contextmanager
+def none_left() -> Iterator[None]:
+    """Check that each purgatory that the block opens is empty: when it closes, or at the end of the block.
+
+    Raises: AssertionError: the message names the pending operations.
+    """
+    opened: list[Purgatory] = []
+    left: list[str] = []
+
+    def note(purgatory: Purgatory) -> None:
+        if pending := pending_of(purgatory):
+            left.append(f"purgatory {purgatory.name!r}: {pending}")
+
+    start, close, aclose = Purgatory.start, Purgatory.close, Purgatory.aclose
+
+    async def noted_start(purgatory: Purgatory) -> None:
+        await start(purgatory)
+        opened.append(purgatory)
+
+    def noted_close(purgatory: Purgatory) -> None:
+        note(purgatory)
+        close(purgatory)
+
+    async def noted_aclose(purgatory: Purgatory) -> None:
+        await settle(lambda: True)  # cancelled tasks leave now
+        await aclose(purgatory)
+
+    with patch.multiple(Purgatory, start=noted_start, close=noted_close, aclose=noted_aclose):
+        yield
+    for purgatory in {id(each): each for each in opened}.values():
+        loop = core_of(purgatory).loop.running
+        if purgatory.is_open and not (loop.is_running() or loop.is_closed()):
+            loop.run_until_complete(settle(lambda: True))
+        note(purgatory)
+    assert not left, f"left behind by the test: {'; '.join(left)}"
 
 
 @asynccontextmanager
@@ -65,19 +125,11 @@ class Leftovers:
         """Let cancelled and completed tasks end, then check. Raises: AssertionError: something is left."""
         check_invariants(self.purgatory)
         await settle(lambda: True)
-        left = [*self._operations(), *self._tasks()]
-        assert not left, f"left behind by the test: {'; '.join(left)}"
+        left = "; ".join(filter(None, (pending_of(self.purgatory), self._tasks())))
+        assert not left, f"left behind by the test: {left}"
 
-    def _operations(self) -> Iterator[str]:
-        if count := self.purgatory.num_delayed:
-            keys = list(core_of(self.purgatory).watchers.by_key)
-            # By identity: an operation under several keys is found several times, and may define __eq__.
-            found = {id(op): repr(op) for key in keys for op in self.purgatory.waiting(key)}
-            yield f"{count} pending: {', '.join(islice(found.values(), _NAMED))}"
-
-    def _tasks(self) -> Iterator[str]:
+    def _tasks(self) -> str:
         # The purgatory has a new clock task if the test has closed and started it again.
         clock_task = f"aiopurgatory-clock-{self.purgatory.name}"
         left = [repr(task) for task in self._begun if not task.done() and task.get_name() != clock_task]
-        if left:
-            yield f"{len(left)} running: {', '.join(left[:_NAMED])}"
+        return f"{len(left)} running: {', '.join(left[:_NAMED])}" if left else ""

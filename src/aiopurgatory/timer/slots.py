@@ -16,7 +16,7 @@ _DEFAULTS: Final[dict[str, Any]] = {}
 def fill_slots(kind: Any, holder: Any) -> None:
     """Have ``kind.__new__`` fill the slots of *holder*, its base, with the defaults that stand in *kind*.
 
-    It also fills those of the bases for which this was called before. Does nothing if *kind* is compiled.
+    It also fills the slots of the bases for which this was called before. Does nothing if *kind* is compiled.
     """
     names = getattr(holder, "__slots__", ())
     if not names:

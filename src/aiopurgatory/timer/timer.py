@@ -15,7 +15,7 @@ from .wheel import TimingWheel
 class Timer:
     """Hierarchical timing wheels: a task is added and cancelled in O(1), and none expires before its deadline.
 
-    Time is an integer in any unit, always passed in; it starts at *start* and never goes back (I9).
+    Time is an integer in any unit, always passed in; it starts at *start* and never goes back.
 
     With tick 1 and size 20 the levels reach 20, 400, 8 000, 160 000, 3.2 million, 64 million, ...: with 1 ms that is
     20 ms, 400 ms, 8 s, 160 s, 53 min, 17.8 h. A coarser wheel is made when the first deadline needs it.
@@ -24,9 +24,9 @@ class Timer:
         tick: width of a bucket on level 0, >= 1 (default 1). Deadlines are rounded up to it.
         wheel_size: buckets per level, >= 2 (default 20).
         start: the current time (default 0).
-
-    Source: Varghese and Lauck's hierarchical wheels as in Kafka's SystemTimer and TimingWheel.
     """
+
+    # Source: Varghese and Lauck's hierarchical wheels as in Kafka's SystemTimer and TimingWheel. (I9)
 
     __slots__ = ("_cascading", "_count", "_due", "_now", "_queue", "cascaded", "wheels")
 
@@ -77,8 +77,9 @@ class Timer:
         Raises:
             ValueError: it is already in a timer.
 
-        Cost: O(levels), and O(log buckets) for the first task of a bucket. Invariants: I1, I4.
+        Cost: O(levels), and O(log buckets) for the first task of a bucket.
         """
+        # Invariants: I1, I4.
         if task._ring_next is not None:
             raise ValueError("task must not be in a timer; cancel it first to give it a new deadline")
         deadline = task._ring_deadline
@@ -89,7 +90,8 @@ class Timer:
         return True
 
     def cancel(self, task: Entry) -> bool:
-        """Remove *task*, which must not be in another timer. Returns: False if in none. Cost: O(1). Invariants: I6."""
+        """Remove *task*, which must not be in another timer. Returns: False if in none. Cost: O(1)."""
+        # Invariants: I6.
         if not unlink(task):
             return False
         self._count -= 1
@@ -98,8 +100,9 @@ class Timer:
     def next_expiration(self) -> int | None:
         """Return when a task next expires or a bucket cascades; None if nothing is pending.
 
-        Exact: emptied buckets do not count (I3). Cost: O(1) amortised.
+        Exact: emptied buckets do not count. Cost: O(1) amortised.
         """
+        # Invariants: I3.
         if not (self._due.is_empty() and self._cascading.is_empty()):
             return self._now
         bucket = self._queue.first()
@@ -115,16 +118,17 @@ class Timer:
         """Set the clock to *now* and call *expire* with each task that is due.
 
         Args:
-            now: the current time; if it is before the last one, the last one is used (I9).
-            expire: called in order of tick-rounded deadline, and within one bucket in order of arrival there (I12).
+            now: the current time; if it is before the last one, the last one is used.
+            expire: called in order of tick-rounded deadline, and within one bucket in order of arrival there.
                 The task has left the timer and may be added again. An exception propagates; the other due tasks
-                come with the next call (I11).
+                come with the next call.
 
         Returns:
             How many tasks were due.
 
-        Cost: O(tasks due + tasks cascaded + occupied buckets), at any distance (I9).
+        Cost: O(tasks due + tasks cascaded + occupied buckets), at any distance.
         """
+        # Invariants: I9, I12, I11.
         expired = 0
         while True:
             task = self.poll(now, sys.maxsize)
@@ -137,11 +141,12 @@ class Timer:
         """One step of advance(): unlink and return the next task that is due by *now*.
 
         Args:
-            limit: how many tasks to cascade at most on the way, so that a caller can bound its turn (I8).
+            limit: how many tasks to cascade at most on the way, so that a caller can bound its turn.
 
         Returns:
             None if nothing is due, or *limit* was reached. At the limit, next_expiration() <= *now*.
         """
+        # Invariants: I8.
         while True:
             task = self._due.pop_first()
             if task is not None:

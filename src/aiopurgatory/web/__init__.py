@@ -13,7 +13,7 @@ end is an Answer (answer): news, nothing new, or an exception that stands for a 
 **A stream** (stream) is one operation from its first event to its end, in which its task waits again and again. Its
 feed says whether there is news, and reads it.
 
-**What is shared.** Plain sources are read by each poll, and bodies in memory are kept for those that want the same.
+**What is shared.** Plain sources are read by each poll, and bodies are kept in memory for polls that want the same.
 Awaited sources are called once for all polls that a check has woken (reads): a call serves those for whom it began late
 enough to have seen their change. So every source is called in an empty context, and never sees who asked.
 

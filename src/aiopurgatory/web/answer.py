@@ -68,7 +68,7 @@ def is_entity_tag(version: str) -> bool:
 
 
 def tag_of(version: str) -> str:
-    """Return the entity tag of *version*: a digest if it is long, as that of many resources."""
+    """Return the entity tag of *version*: a digest if it is long, as for many resources."""
     return version if len(version) <= MAX_VERSION else sha256(version.encode()).hexdigest()
 
 

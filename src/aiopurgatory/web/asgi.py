@@ -128,7 +128,7 @@ class Parameters(dict[str, str]):
 
 @final
 class RequestScope(dict[str, Any]):
-    """A copy of the ASGI scope of a request, with these attributes. Starlette's ``Request(scope)`` takes it, too.
+    """A copy of the ASGI scope of a request, with these attributes. Starlette's ``Request(scope)`` also takes it.
 
     A missing ``query["index"]`` answers 400, while ``query.get("index")`` is None; the same for form and headers.
 

@@ -73,11 +73,11 @@ def while_connected(receive: Receive | None = None) -> Connected:
     the body can be read inside the block. In other ASGI apps, pass the request's *receive*, and read the body before
     the block: what arrives during the block is dropped, and the first time a warning is logged.
 
-    Args: receive: ASGI's. If it raises, the client counts as disconnected. None (default): that of the middleware.
+    Args: receive: ASGI's. If it raises, the client counts as disconnected. None (default): the middleware's.
 
     Raises:
         DisconnectedError: the client has disconnected during the block.
-        TypeError: *receive* is not a function, or that of a WebSocket, which tells its handler itself.
+        TypeError: *receive* is not a function, or belongs to a WebSocket, which tells its handler itself.
         RuntimeError: there is no middleware and no *receive*; or no task is running, or the block was entered before.
 
     Cost: a task, 10 to 15 us. Half of that is asyncio's for any task that is cancelled, a quarter the server's for its

@@ -67,7 +67,7 @@ class Desk:
     Args:
         polling: the object that observers get in opened() and closed(); None: those are not called.
         name: labels the statistics; None: the purgatory's.
-        observers: are told, as are those of the purgatory.
+        observers: are told beside the purgatory's.
         stop_signals: whether stop signals close it.
         adds_keys: a client's keys are watched in addition to its resource; default: in place of it.
     """

@@ -117,7 +117,7 @@ class EventRoute(Endpoint):
         finally:
             stream.close()
         if last is not None:
-            # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
+            # The stream's operation has ended, so the loop keeps the time. A server that stops may also cancel this.
             with suppress(TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(self._content.desk.policy.stall):
                     await deliver(send, *unsent, {"type": _BODY, "body": last})

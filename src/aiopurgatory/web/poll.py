@@ -114,14 +114,14 @@ class Newcomers:
 
     Listening takes a tenth of a poll's CPU time. In return, a disconnect is noticed up to LISTEN_AFTER later.
 
-    One timer serves all. At each call, those that were there at the call before get listeners. (If all of them did, so
-    would polls that have just come: on a busy server, a third of those that are answered at once.)
+    One timer serves all. At each call, polls that were there at the call before get listeners. (If all of them did, so
+    would polls that have just come: on a busy server, a third of the polls answered at once.)
     """
 
     __slots__ = ("_older", "_polls", "_timer")
 
     def __init__(self) -> None:
-        #: Polls since the timer's last call, and those that were there at that call.
+        #: Polls since the timer's last call, and polls that were there at that call.
         self._polls: dict[ClientOperation[Any], tuple[Listen, Context]] = {}
         self._older: dict[ClientOperation[Any], tuple[Listen, Context]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -136,7 +136,7 @@ class Newcomers:
             self._older.pop(poll, None)
 
     def _call_later(self) -> None:
-        # In an empty context: the timer sets the next one, so that of the first poll would live on.
+        # In an empty context: the timer sets the next one, so the first poll's would live on.
         self._timer = asyncio.get_running_loop().call_later(LISTEN_AFTER / 2, self._listen, context=Context())
 
     def _listen(self) -> None:

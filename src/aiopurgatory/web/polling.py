@@ -205,7 +205,7 @@ class LongPolling(Starting, Answering[K]):
         self.purgatory.notify_all()
 
     def notify_threadsafe(self, key: Hashable) -> None:
-        """Same as notify(key), from any thread, such as that of a ``def`` endpoint of FastAPI or Starlette.
+        """Same as notify(key), from any thread, such as a ``def`` endpoint's of FastAPI or Starlette.
 
         Call it once ``Source.version()`` shows the change. Before the purgatory is started, and after it is closed, it
         does nothing.

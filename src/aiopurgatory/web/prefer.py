@@ -18,7 +18,7 @@ from .asgi import Listen
 
 K = TypeVar("K", bound=Hashable)
 
-#: The tags of ``If-None-Match: *``, which matches any version. Compare with ``is``: a parsed tag may be ``*``, too.
+#: The tags of ``If-None-Match: *``, which matches any version. Compare with ``is``: a parsed tag may also be ``*``.
 ANY: Final[tuple[str, ...]] = ("*",)
 #: The most characters of a header, all its lines together. A longer one is ignored.
 MAX_FIELD: Final = 8_192

@@ -68,7 +68,7 @@ class Outages:
 
 
 def is_answer(exc: BaseException) -> bool:
-    """Is *exc* an answer to the client, and no failure of the source? Clients of databases raise status codes, too."""
+    """Is *exc* an answer to the client, and no failure of the source? Clients of databases also raise status codes."""
     return isinstance(exc, (GoneError, NotFoundError)) or any(
         base.__name__ in _ANSWERS and base.__module__.partition(".")[0] in _FRAMEWORKS for base in type(exc).__mro__
     )
@@ -211,7 +211,7 @@ class Reader(Generic[K]):
 
     A poll never shares a call that may have missed its change. Such a call has begun before the poll asked or, if a
     check has woken the poll, before that check. So all polls that a check wakes, in any number of slices, share a call.
-    Its result is kept for those that come after its end.
+    Its result is kept for later ones.
 
     A call that no poll waits for any more is not begun, or is cancelled. Otherwise a source that does not answer would
     keep all *max_reads* calls for clients that have left.
@@ -322,7 +322,7 @@ class Reader(Generic[K]):
     def _begin_soon(self) -> None:
         """Begin calls on the next loop iteration: polls that are woken in this one share them."""
         if self._free > 0 and not self._is_beginning:
-            # In an empty context: each call that ends begins the next, so that of the first poll would live on.
+            # In an empty context: each call that ends begins the next, so the first poll's would live on.
             asyncio.get_running_loop().call_soon(self._begin, context=Context())
             self._is_beginning = True  # now that it is true: a signal handler may raise in between
 

@@ -45,7 +45,7 @@ def path_parameter(scope: Scope) -> Any:
     if parameters and len(parameters) == 1:
         return next(iter(parameters.values()))
     root = scope.get("root_path", "")
-    is_mounted = scope.get("app_root_path", root) != root  # of Starlette: that of the app, without its Mount
+    is_mounted = scope.get("app_root_path", root) != root  # of Starlette: the app's, without its Mount
     if parameters is None or (is_mounted and not parameters):
         path: str = scope["path"]
         root = root.rstrip("/")
@@ -169,7 +169,7 @@ class LongPollRoute(Endpoint):
         group: the group that the poll's place counts against, as for ``LongPolling.answer()``; default: none.
         respond: makes the answer, whether or not there is something new: it gets an Answer, and returns body, status
             and headers, or a body alone, whose status is 200. At the deadline, that Answer has status 304 or 204, and
-            the body that the source returns for a client with the newest version. Its headers are sent, too, unless
+            the body that the source returns for a client with the newest version. Its headers are also sent, unless
             replaced. Default: that Answer as it is, without the body of a deadline. Refusals are sent as they are.
         methods: the methods to answer; default: GET. HEAD comes with GET. The body of other methods is read before,
             up to 1 MiB, for ``scope.form`` and ``scope.body``.

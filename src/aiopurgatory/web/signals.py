@@ -49,7 +49,7 @@ def on_stop_signal(callback: Callable[[], object]) -> None:
 
 
 def _put_ahead() -> None:
-    """Put our handler ahead of those that there are now."""
+    """Put our handler ahead of the present ones."""
     for number in STOP_SIGNALS:
         handler = signal.getsignal(number)
         if callable(handler) and not isinstance(handler, _Ahead):
@@ -97,7 +97,7 @@ def _put_ahead_of(number: int, former: _Handler) -> None:
             if signal.getsignal(number) is ahead:
                 signal.signal(number, former)
 
-        main_task.add_done_callback(put_back, context=Context())  # not that of the request which opens a LongPolling
+        main_task.add_done_callback(put_back, context=Context())  # not of the request which opens a LongPolling
 
 
 class _Ahead:

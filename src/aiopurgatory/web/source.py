@@ -53,7 +53,7 @@ class Source(Protocol[K_contra]):
     def version(self, resource: K_contra, /) -> str | Awaitable[str]:
         """Return the version of *resource*: printable ASCII without spaces and quotes.
 
-        It becomes the ETag, and the client resumes from it. One of more than 1,000 characters, such as that of many
+        It becomes the ETag, and the client resumes from it. One of more than 1,000 characters, such as for many
         resources, becomes a digest there. One version must never stand for two states: if your counters restart with
         the process, add a random prefix. Keep it cheap: it is called on every check. Make an ``async def`` one short
         query.
@@ -134,7 +134,7 @@ def require_read(source: str, version: str, found: Any) -> State:
 def _shown(returned: Any) -> str:
     """Describe a value of a wrong type by its type: it may be long, or secret."""
     if isinstance(returned, CoroutineType):
-        returned.close()  # else Python warns of it, too
+        returned.close()  # else Python also warns of it
         return "a coroutine; make both methods async def, or none"
     return f"{type(returned).__name__}"
 

@@ -43,7 +43,7 @@ class EventFeed(ABC):
 
     Args:
         after: the id of the last event that the client has; None: it has none.
-        is_awaited: its reads count as those of an awaited condition.
+        is_awaited: its reads count as reads of an awaited condition.
     """
 
     __slots__ = ("is_awaited", "is_over", "version")

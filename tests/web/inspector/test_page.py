@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -121,6 +122,22 @@ async def test_page_follows_what_parks_and_ends(page: Page) -> None:
         await page.shows("#figure-pending", "5")
         figures = [await page.text(f"#figure-{name}") for name in ("completed", "cancelled")]
         assert figures == ["5", "2"]
+
+
+@pytest.mark.parametrize(("show_keys", "kind"), [(True, "('export', int)"), (False, "(str, int)")])
+async def test_page_begins_with_missed_kinds_and_slowest_keys(page: Page, show_keys: bool, kind: str) -> None:
+    async with shown(page, show_keys=show_keys) as purgatory:
+        ready: list[int] = []
+        waiting = asyncio.create_task(purgatory.wait_for(lambda: ready, [("export", 7)], timeout=0.1))
+        purgatory.watch(Wait(100.0), ["orders"])
+        purgatory.watch(Wait(100.0), ["orders"])
+        await asyncio.sleep(0.01)
+        ready.append(1)
+        await waiting
+        await page.shows("#figure-missed", "1")
+        assert await page.text("#missed tbody") == f"ConditionWait {kind} 1"
+        key = "'orders'" if show_keys else "[0-9a-f]{12}"
+        assert re.fullmatch(rf"{key} 2 .*s", await page.text("#slowest tbody"))
 
 
 async def test_page_draws_a_ring_for_each_wheel_and_moves_its_hand(page: Page) -> None:

@@ -128,10 +128,10 @@ async def test_ten_pages_cost_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_no_snapshot_is_taken_when_no_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = 0
 
-    def counted(purgatory: Purgatory) -> snapshot.Row:
+    def counted(purgatory: Purgatory, names: Names) -> snapshot.Row:
         nonlocal taken
         taken += 1
-        return snapshot.take_figures(purgatory)
+        return snapshot.take_figures(purgatory, names)
 
     monkeypatch.setattr(view, "take_figures", counted)
     async with Purgatory() as purgatory:

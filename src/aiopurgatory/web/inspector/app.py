@@ -3,11 +3,11 @@
     app.mount("/purgatory", Inspector([purgatory]))  # or [polling], which also shows how its polls were answered
     app.mount("/purgatory", Inspector([polling, log], buses=[bus]))
 
-The page shows the timing wheels as rings, with the fill of their buckets and the position of their hands. It charts the
-pending operations and their outcomes over the last five minutes in which a page was open. It lists the most watched
-keys and the oldest operations. It shows the answers of a LongPolling, the topics and listeners of an event log, and the
-state of each bus. It can find a key. It cannot change anything. All of it is of one process, and the page names that:
-with several workers, a reload may show another.
+The page begins with what is pending, ended, late and missed. It lists the missed checks by kind of key, the slowest and
+the most watched keys, and the oldest operations. It charts the pending operations and their outcomes over the last five
+minutes in which a page was open. It shows the answers of a LongPolling, the topics and listeners of an event log, the
+state of each bus, and the timing wheels as rings. It can find a key. It cannot change anything. All of it is of one
+process, and the page names that: with several workers, a reload may show another.
 
 It has no authentication; mount it behind your app's own, for instance with Starlette:
 

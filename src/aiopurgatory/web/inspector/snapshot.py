@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import re
 import reprlib
 import secrets
 import warnings
@@ -17,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import asdict
 from hashlib import blake2b
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from itertools import islice
 from math import inf
 from operator import itemgetter
@@ -36,6 +37,8 @@ TURN: Final = 0.001
 PER_KEY: Final = 10
 #: Rows of a table.
 ROWS: Final = 10
+#: A name in the kind of a key.
+_NAMED: Final = re.compile("'[^']*'")
 #: The most parts of a ring. In a wheel with more buckets, a part shows several.
 MAX_PARTS: Final = 120
 
@@ -73,6 +76,10 @@ class Names(reprlib.Repr):
             return f"<{kind_of(key)}>"
         return blake2b(number, digest_size=6, key=self.secret).hexdigest()
 
+    def of_kind(self, kind: str) -> str:
+        """The kind of a key, as statistics() has it; without the name in it unless keys are shown."""
+        return kind if self.shown else _NAMED.sub("str", kind)
+
     def repr_bytes(self, key: bytes, level: int) -> str:
         return repr(key[: self.maxstring])
 
@@ -91,7 +98,7 @@ def readings(text: str) -> list[Any]:
     return found
 
 
-def take_figures(purgatory: Purgatory) -> Row:
+def take_figures(purgatory: Purgatory, names: Names) -> Row:
     """Return the statistics and the timing wheels: equal to the last ones if nothing has changed.
 
     Cost: a walk over the buckets.
@@ -100,6 +107,10 @@ def take_figures(purgatory: Purgatory) -> Row:
     timer = core.deadlines.timer
     state = "open" if purgatory.is_open else "not started" if core.loop.running is None else "closed"
     statistics = asdict(purgatory.statistics())
+    statistics["missed_kinds"] = [
+        {"kind": kind[:MAX_NAME], "key": names.of_kind(key), "count": count}
+        for kind, key, count in statistics["missed_kinds"]
+    ]
     counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
     buckets: Counter[int] = Counter()
     for level, first, _, count in timer.occupied():
@@ -138,7 +149,7 @@ def take_hands(purgatory: Purgatory) -> list[float]:
 
 
 async def take_keys(purgatory: Purgatory, names: Names) -> Row:
-    """Return the keys with the most watchers, and the oldest pending operations."""
+    """Return the keys with the most watchers, the keys waited for longest, and the oldest pending operations."""
     tables = _Tables(names)
     scope = await visit_in_slices(core_of(purgatory), tables.visit)
     return tables.rows() | {"scope": scope}
@@ -210,11 +221,13 @@ def describe(op: Any, names: Names) -> Row:
 
 
 class _Tables:
-    """The keys with the most watchers and the oldest operations, of the keys visited so far."""
+    """The keys with the most watchers, the slowest keys and the oldest operations, of the keys visited so far."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
         self.watched: list[tuple[int, Hashable]] = []
+        #: By the time since which the oldest operation waits.
+        self.slowest: list[tuple[float, int, Hashable]] = []
         #: By the time of the watch, and a number that tells operations of the same time apart.
         self.oldest: dict[tuple[float, int], Row] = {}
         #: The latest time among those, once there are ROWS of them.
@@ -222,6 +235,8 @@ class _Tables:
 
     def visit(self, key: Hashable, count: int, ops: list[Any]) -> None:
         self.watched.append((count, key))
+        if ops:
+            self.slowest.append((watched_at(ops[0]), count, key))
         for op in ops:
             since = watched_at(op)
             if since >= self.latest:
@@ -233,7 +248,11 @@ class _Tables:
 
     def rows(self) -> Row:
         top = nlargest(ROWS, self.watched, key=itemgetter(0))  # of equal ones, the first
+        slowest = nsmallest(ROWS, self.slowest, key=itemgetter(0))
         return {
             "most_watched": [{"key": self.names.of(key), "watchers": count} for count, key in top],
+            "slowest": [
+                {"key": self.names.of(key), "watchers": count, "since": since} for since, count, key in slowest
+            ],
             "oldest": [self.oldest[since] for since in sorted(self.oldest)],
         }

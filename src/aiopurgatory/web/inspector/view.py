@@ -78,7 +78,7 @@ class View:
         self.was_open, self.began_at = self.purgatory.is_open, time.monotonic()
         polling = None if self.polling is None else asdict(self.polling.statistics())
         log = None if self.log is None else asdict(self.log.statistics())
-        figures = take_figures(self.purgatory) | {"polling": polling, "log": log}
+        figures = take_figures(self.purgatory, self.names) | {"polling": polling, "log": log}
         buses = [asdict(bus.statistics()) for bus in self.buses]
         if figures != self.figures:
             keys = await take_keys(self.purgatory, self.names)

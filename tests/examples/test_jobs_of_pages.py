@@ -1,0 +1,185 @@
+"""The programs of docs/postgres-jobs.md and docs/from-redis.md, on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+asyncpg = pytest.importorskip("asyncpg")
+redis_asyncio = pytest.importorskip("redis.asyncio")
+
+from private_servers import Postgres, Redis  # noqa: E402
+
+from aiopurgatory.streams.redis import RedisLog  # noqa: E402
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(page: str, *titles: str) -> dict[str, Any]:
+    """The names that the programs *titles* of *page* define."""
+    text, names = (DOCS / page).read_text("utf-8"), dict[str, Any]()
+    for title in titles:
+        (found,) = re.findall(rf'^```[^\n]*title="{title}"[^\n]*\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
+        exec(found, names)
+    return names
+
+
+KEEP = blocks("from-redis.md", "keep.py")
+
+
+async def until_given_back() -> None:
+    async with asyncio.timeout(5.0):
+        while KEEP["tasks"]:
+            await asyncio.gather(*KEEP["tasks"])
+
+
+async def until_pending(purgatory: Any, count: int) -> None:
+    async with asyncio.timeout(5.0):
+        while purgatory.num_delayed < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)  # the first read is done
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    try:
+        server = Postgres()
+    except FileNotFoundError as exc:
+        pytest.skip(f"{exc}: make programs")
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[Redis]:
+    try:
+        server = Redis()
+    except FileNotFoundError as exc:
+        pytest.skip(f"{exc}: make programs")
+    with server:
+        yield server
+
+
+@pytest.fixture
+async def jobs(postgres: Postgres) -> AsyncIterator[Any]:
+    text = (DOCS / "postgres-jobs.md").read_text("utf-8")
+    (table,) = re.findall(r"^```sql\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    names = blocks("postgres-jobs.md", "jobs.py") | {"keep": KEEP["keep"]}
+    names["Jobs"].give_back.__globals__["keep"] = KEEP["keep"]
+    async with asyncpg.create_pool(postgres.url(), min_size=1, max_size=4) as pool:
+        await pool.execute("DROP TABLE IF EXISTS jobs")
+        await pool.execute(table)
+        await pool.execute(names["TRIGGER"])
+        made = names["Jobs"](pool, postgres.url(), lease=1.0)
+        async with made.purgatory, made.bus:
+            yield made
+
+
+async def add(jobs: Any, task: str) -> None:
+    await jobs.pool.execute("INSERT INTO jobs (task) VALUES ($1)", task)
+
+
+async def test_postgres_job_wakes_a_worker_when_it_commits(jobs: Any) -> None:
+    worker = asyncio.create_task(jobs.claim(timeout=5.0))
+    await until_pending(jobs.purgatory, 1)
+    async with jobs.pool.acquire() as connection:
+        async with connection.transaction():
+            await connection.execute("INSERT INTO jobs (task) VALUES ('sweep')")
+            await asyncio.sleep(0.1)
+            assert not worker.done()
+        job = await asyncio.wait_for(worker, 0.7)
+    assert job["task"] == "sweep"
+    assert await jobs.done(job)
+    assert await jobs.claim(timeout=0.0) is None
+    assert jobs.purgatory.statistics().missed_triggers == 0
+
+
+async def test_postgres_lease_that_runs_out_gives_the_job_to_another(jobs: Any) -> None:
+    await add(jobs, "sweep")
+    lost = await jobs.claim(timeout=0.0)
+    again = await jobs.claim(timeout=5.0)
+    assert again["id"] == lost["id"]
+    assert not await jobs.done(lost)
+    assert await jobs.extend(lost) is None
+    until = await jobs.extend(again)
+    assert await jobs.done({"id": again["id"], "leased_until": until})
+
+
+async def test_postgres_job_of_a_client_that_leaves_is_given_back(jobs: Any) -> None:
+    for milliseconds in range(12):
+        ann, bob = (asyncio.create_task(jobs.claim(timeout=5.0)) for _ in "ab")
+        await until_pending(jobs.purgatory, 2)
+        adding = asyncio.create_task(add(jobs, "sweep"))
+        await asyncio.sleep(milliseconds / 2000)
+        ann.cancel()
+        await adding
+        await asyncio.wait([ann])
+        job = await asyncio.wait_for(bob if ann.cancelled() else ann, 0.7)  # sooner than the lease ends
+        assert await jobs.done(job)
+        bob.cancel()
+        await until_given_back()
+
+
+async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis) -> None:
+    names = blocks("from-redis.md", "after.py")
+    names["keep"] = KEEP["keep"]
+    client = redis_asyncio.Redis.from_url(redis.url(user="default:default-secret"), decode_responses=True)
+    bus = names["bus_of"](redis.url())
+    async with client, names["purgatory"] as purgatory, bus:
+        waits = [asyncio.create_task(names["next_job"](client, bus)) for _ in range(8)]
+        await until_pending(purgatory, 8)
+        for number in range(4):
+            await names["add"](client, bus, f"job {number}")
+        for wait in waits[:4]:
+            wait.cancel()
+        found: list[str] = []
+        async with asyncio.timeout(5.0):
+            while len(found) < 4:
+                await asyncio.sleep(0.01)
+                found = [wait.result() for wait in waits if wait.done() and not wait.cancelled()]
+        assert sorted(found) == [f"job {number}" for number in range(4)]
+        assert await client.llen("jobs") == 0
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+        await until_given_back()
+
+
+async def test_redis_before_of_page_works(redis: Redis) -> None:
+    names = blocks("from-redis.md", "before.py", "listen_before.py")
+    client = redis_asyncio.Redis.from_url(redis.url(user="default:default-secret"), decode_responses=True)
+    async with client:
+        waiting = asyncio.create_task(names["next_job"](client))
+        await names["add"](client, "sweep")
+        assert await asyncio.wait_for(waiting, 5.0) == "sweep"
+        received: list[str] = []
+        listening = asyncio.create_task(names["listen"](client, received))
+        async with asyncio.timeout(5.0):
+            while not received:
+                await client.publish("news", "hello")
+                await asyncio.sleep(0.01)
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_redis_listener_of_page_resumes_after_its_last_event(redis: Redis) -> None:
+    names = blocks("from-redis.md", "listen_after.py")
+    async with RedisLog(redis.url()) as log:
+        await names["tell"](log, "one")
+        ids = []
+        async with asyncio.timeout(5.0), log.follow("news") as events:
+            ids.append((await anext(events)).id)
+        await names["tell"](log, "two")  # while nobody listens
+        received: list[str] = []
+        listening = asyncio.create_task(names["listen"](log, received, ids[0]))
+        async with asyncio.timeout(5.0):
+            while not received:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert received == ["two"]
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
