@@ -35,14 +35,14 @@ async def run_sql(url: str, sql: str, *arguments: Any) -> Any:
         await connection.close()
 
 
-def piped(tool: str, server: Server, database: str = "postgres", text: bytes | None = None) -> bytes:
+def piped(tool: str, server: Server, *options: str, text: bytes | None = None) -> bytes:
     """Run pg_dump or psql."""
-    command = [str(program(tool)), "-h", "127.0.0.1", "-p", str(server.port), "-U", "bus", database]
+    command = [str(program(tool)), "-h", "127.0.0.1", "-p", str(server.port), "-U", "bus", *options]
     environment = os.environ | {"PGPASSWORD": "secret"}
     return subprocess.run(command, env=environment, input=text, capture_output=True, check=True).stdout
 
 
-@pytest.mark.parametrize("where", ["another server", "another database", "the same place"])
+@pytest.mark.parametrize("where", ["another server", "another database", "the same place", "emptied tables"])
 async def test_postgres_restored_dump_is_another_life(own_postgres: Postgres, topic: str, where: str) -> None:
     """Its numbers are given again: a listener that has seen a lost event would miss the new one."""
     url, target = own_postgres.url(), own_postgres
@@ -50,7 +50,8 @@ async def test_postgres_restored_dump_is_another_life(own_postgres: Postgres, to
         for number in range(3):
             await log.append(topic, f"old {number}")
         kept = await log.last_id(topic)
-        dump = await asyncio.to_thread(piped, "pg_dump", own_postgres)
+        options = ("--data-only", "postgres") if where == "emptied tables" else ("postgres",)
+        dump = await asyncio.to_thread(piped, "pg_dump", own_postgres, *options)
         last = await log.append(topic, "old 3")
     if where == "another server":
         target = Postgres()
@@ -59,9 +60,10 @@ async def test_postgres_restored_dump_is_another_life(own_postgres: Postgres, to
         await run_sql(url, "CREATE DATABASE restored")
         url = own_postgres.url(database="restored")
     else:
-        await run_sql(url, "DROP TABLE events_topics, events_events")
+        what = "TRUNCATE" if where == "emptied tables" else "DROP TABLE"
+        await run_sql(url, f"{what} events_topics, events_events")
     try:
-        await asyncio.to_thread(piped, "psql", target, url.rpartition("/")[2].partition("?")[0], dump)
+        await asyncio.to_thread(piped, "psql", target, url.rpartition("/")[2].partition("?")[0], text=dump)
         async with PostgresLog(url) as log:
             await log.append(topic, "new 3")
             with pytest.raises(GoneError):
@@ -96,11 +98,29 @@ async def test_postgres_crash_that_loses_commits_is_told() -> None:
             assert (await anext(other.follow("room", kept))).data == "new"
 
 
+async def test_postgres_restart_takes_no_listener_s_place() -> None:
+    """Each start is another life of the data, but ids of earlier lives stay valid: nothing was lost."""
+    with Postgres() as server:
+        await make_tables(server.url())
+        async with PostgresLog(server.url()) as log:
+            ids, live = [await log.append("room", "0")], log.follow("room")
+            for number in range(1, 4):
+                for step in (server.kill, server.start):
+                    await asyncio.to_thread(step)
+                ids.append(await log.append("room", str(number), id=str(number)))
+            assert [(await anext(live)).data for _ in ids] == ["0", "1", "2", "3"]
+            assert len({id_.partition("-")[0] for id_ in ids}) == 4, "the control: each start was noticed"
+        async with PostgresLog(server.url()) as other:
+            for number, id_ in enumerate(ids[:-1]):
+                assert (await anext(other.follow("room", id_))).data == str(number + 1)
+
+
 @pytest.mark.parametrize(
     "function",
     [
         "pg_is_in_recovery()",
         "pg_postmaster_start_time()",
+        "pg_relation_filenode(regclass)",
         "pg_notify(text, text)",
         "pg_notification_queue_usage()",
         "pg_advisory_xact_lock(bigint)",

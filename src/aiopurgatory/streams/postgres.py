@@ -192,10 +192,13 @@ SELECT count(*) > 0 FROM old
 """
 #: The most events to delete at a time.
 _BATCH: Final = 1_000
-#: The life of the data. A start of the server (as after a crash, on a standby, or from a backup) and a restored table
-#: are another one. No server refuses these functions. A standby has none: it may lack the newest events.
+#: The life of the data. A start of the server (as after a crash, on a standby, or from a backup) and a restored or
+#: emptied table, whose file is a new one, are another life. So are a mere restart and VACUUM FULL, which cost listeners
+#: nothing: ids of earlier lives stay valid. The system's identifier tells less (a copy of a server has the same one),
+#: and managed servers may hide it; none refuses these functions. A standby has no life: it may lack the newest events.
 _LIFE: Final = """CASE WHEN NOT pg_is_in_recovery() THEN concat(
-(date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint, '.', '"{name}_topics"'::regclass::oid) END"""
+(date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint, '.',
+pg_relation_filenode('"{name}_topics"'::regclass)) END"""
 
 #: Mistakes do not heal: in statements, names, privileges and data; and a pooler that changes the session between the
 #: preparation of a statement and its use. All else that the server refuses is an outage.
