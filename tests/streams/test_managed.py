@@ -6,10 +6,11 @@ import asyncio
 import gc
 import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
-from private_servers import Postgres, Server, program
+from private_servers import Postgres, Redis, Server, program
 
 asyncpg = pytest.importorskip("asyncpg")
 pytest.importorskip("redis")
@@ -23,8 +24,13 @@ from aiopurgatory.bus.redis import RedisBus  # noqa: E402
 from aiopurgatory.streams import StoreDownError  # noqa: E402
 from aiopurgatory.streams.postgres import PostgresLog, tables_sql  # noqa: E402
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
+from aiopurgatory.streams.writes import RECENT  # noqa: E402
 
 from .conftest import data_of, log_at, make_tables, until  # noqa: E402
+
+
+class WithAof(Redis):
+    settings = ("appendonly yes", "appendfsync no", "auto-aof-rewrite-percentage 0")
 
 
 async def run_sql(url: str, sql: str, *arguments: Any) -> Any:
@@ -235,6 +241,30 @@ async def test_postgres_append_is_one_statement(topic: str) -> None:
                 told = file.read()
         # None of the pool, which resets a connection, or of a transaction. (asyncpg may look up types meanwhile.)
         assert [told.count(words) for words in ("pg_notify($8, $9)", "UNLISTEN", "BEGIN")] == [10, 0, 0], told
+
+
+@pytest.mark.parametrize(("recent", "least", "most"), [(RECENT, 500, 1_000), (0, 1_500, 3_000)], ids=["", "control"])
+@pytest.mark.parametrize("kind", [Postgres, WithAof])
+async def test_append_with_an_id_writes_few_bytes(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Server], recent: int, least: int, most: int
+) -> None:
+    """A topic remembers 64 writers, and each id is one."""
+    monkeypatch.setattr("aiopurgatory.streams.writes.RECENT", recent)
+    with kind() as server:
+        if kind is Postgres:
+            await make_tables(server.url())
+
+        async def written() -> int:
+            if kind is Postgres:
+                return int(await run_sql(server.url(), "SELECT pg_current_wal_lsn() - '0/0' + $1", 0))
+            return sum(path.stat().st_size for path in Path(server.folder).rglob("*.aof"))
+
+        async with log_at(server.url()) as log:
+            for number in range(160):
+                if number == 80:
+                    before = await written()
+                await log.append("room", "x" * 100, id=str(number))
+            assert least < (await written() - before) / 80 < most
 
 
 @pytest.mark.parametrize("driver", ["", "+asyncpg", "+psycopg"])

@@ -124,7 +124,8 @@ CREATE TABLE IF NOT EXISTS "{name}_topics" (
     version text NOT NULL,
     state text NOT NULL,
     touched timestamptz NOT NULL,
-    expires timestamptz NOT NULL
+    expires timestamptz NOT NULL,
+    archive text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS "{name}_events" (
     topic text,
@@ -136,15 +137,17 @@ END {SCRIPT}"""
 
 
 #: Topic, expected and new version, new state, first event to keep, numbers and texts of events, channel, message, the
-#: incarnation of the server's data, and seconds until the topic expires.
+#: incarnation of the server's data, seconds until the topic expires, and its archive. This is the last column, because
+#: PostgreSQL does not write the unchanged end of a row into its WAL.
 _COMMIT: Final = """
 WITH made AS (
-    INSERT INTO "{name}_topics" SELECT $1, $3, $4, clock_timestamp(), clock_timestamp() + make_interval(secs => $11)
+    INSERT INTO "{name}_topics" SELECT $1, $3, $4, clock_timestamp(), clock_timestamp() + make_interval(secs => $11),
+        $12
     WHERE $2 = '' AND {life} = $10
     ON CONFLICT DO NOTHING RETURNING 1
 ), changed AS (
     UPDATE "{name}_topics" SET version = $3, state = $4, touched = clock_timestamp(),
-        expires = clock_timestamp() + make_interval(secs => $11)
+        expires = clock_timestamp() + make_interval(secs => $11), archive = coalesce(nullif($12, ''), archive)
     WHERE topic = $1 AND version = $2 AND $2 <> '' AND {life} = $10 RETURNING 1
 ), done AS (
     SELECT FROM made UNION ALL SELECT FROM changed
@@ -160,7 +163,7 @@ SELECT extract(epoch FROM clock_timestamp())::float8, pg_notify($8, $9) FROM don
 #: that all is of one moment.
 _READ: Final = """
 SELECT version, state, extract(epoch FROM clock_timestamp() - touched)::float8,
-    extract(epoch FROM clock_timestamp())::float8, {life}, numbers, texts
+    extract(epoch FROM clock_timestamp())::float8, {life}, archive, numbers, texts
 FROM (SELECT array_agg(number ORDER BY number) AS numbers, array_agg(text ORDER BY number) AS texts FROM (
     SELECT number, text, sum(octet_length(text)) OVER (ORDER BY number) - octet_length(text) AS before FROM (
         SELECT number, text FROM "{name}_events" WHERE topic = $1 AND number > $2::bigint ORDER BY number LIMIT $3
@@ -170,9 +173,9 @@ LEFT JOIN "{name}_topics" ON topic = $1
 """
 #: Topic. Locks it until the end of the caller's transaction, and returns the same as _READ.
 _LOCK: Final = """
-WITH mine AS (SELECT version, state, touched FROM "{name}_topics" WHERE topic = $1 FOR UPDATE)
+WITH mine AS (SELECT version, state, touched, archive FROM "{name}_topics" WHERE topic = $1 FOR UPDATE)
 SELECT version, state, extract(epoch FROM clock_timestamp() - touched)::float8,
-    extract(epoch FROM clock_timestamp())::float8, {life}, NULL AS numbers, NULL AS texts
+    extract(epoch FROM clock_timestamp())::float8, {life}, archive, NULL AS numbers, NULL AS texts
 FROM (SELECT) AS always LEFT JOIN mine ON true
 """
 #: The most events to delete. A topic is deleted with its last event, so that a topic of any size, and a backlog of any
@@ -302,7 +305,7 @@ class PostgresStore(Store):
         """Return the arguments of _COMMIT."""
         numbers, texts = [number for number, _ in commit.rows], [text for _, text in commit.rows]
         change = topic, commit.expected, commit.version, commit.state, commit.first, numbers, texts
-        return *change, *self._bus.wake_up(topic, commit), commit.server, commit.keep
+        return *change, *self._bus.wake_up(topic, commit), commit.server, commit.keep, commit.archive
 
     async def commit(self, topic: str, commit: Commit) -> Page:
         done = await self._fetch(self._commit, *self._change(topic, commit))
@@ -376,6 +379,6 @@ async def _keep_session(connection: Any) -> None:
 
 def _page(records: list[Any]) -> Page:
     """Return the page that _READ and _LOCK return."""
-    ((version, state, idle, now, life, numbers, texts),) = records
+    ((version, state, idle, now, life, archive, numbers, texts),) = records
     found: list[Row] = list(zip(numbers or (), texts or (), strict=True))
-    return Page(version or "", state or "", max(0.0, idle or 0.0), now, life or "", found)
+    return Page(version or "", state or "", max(0.0, idle or 0.0), now, life or "", found, archive or "")

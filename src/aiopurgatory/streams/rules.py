@@ -66,14 +66,6 @@ class IdGeneration(NamedTuple):
     before: int
 
 
-class Stamped(NamedTuple):
-    """The last event of a writer: its name, its own count of its events, and the number of the event."""
-
-    writer: str
-    serial: int
-    number: int
-
-
 class Keep(NamedTuple):
     """How much of a topic to keep: so many events, bytes, and seconds. 0: nobody has given this bound."""
 
@@ -103,9 +95,10 @@ class State:
         producer: a random text that only the producer of its run knows; empty: many write.
         lease: seconds; 0: many write.
         end: the reason, once the last event is the end.
-        writers: the last event of each writer, the newest event last.
+        writers: the last events of writers, the newest last: `` name.count=number `` of each.
         keep: the bounds that writers have given (S12).
         rest: JSON of fields that a newer version has added: kept for it.
+        archive: older writers. Stores keep it apart: few commits change it, so few write it.
     """
 
     epoch: str
@@ -116,9 +109,10 @@ class State:
     producer: str = ""
     lease: float = 0.0
     end: str | None = None
-    writers: tuple[Stamped, ...] = ()
+    writers: str = ""
     keep: Keep = NO_KEEP
     rest: str = ""
+    archive: str = ""
 
     @property
     def first(self) -> int:
@@ -132,10 +126,11 @@ class State:
             tag = next((g.tag for g in reversed(self.generations) if g.before < number), tag)
         return f"{self.epoch}.{tag}-{number}" if tag else f"{self.epoch}-{number}"
 
-    def after(self, last: int, blocks: tuple[Block, ...], end: str | None, writers: tuple[Stamped, ...]) -> State:
+    def after(self, last: int, blocks: tuple[Block, ...], end: str | None, writers: str, archive: str) -> State:
         """Return the state after a further event. (replace() takes ten times as long.)"""
         generations, producer, lease, keep = self.generations, self.producer, self.lease, self.keep
-        return State(self.epoch, self.server, last, generations, blocks, producer, lease, end, writers, keep, self.rest)
+        made = self.epoch, self.server, last, generations, blocks, producer, lease, end, writers, keep
+        return State(*made, self.rest, archive)
 
     def keeping(self, keep: Keep) -> State:
         """Return the state with the larger of its bounds and *keep* (S12)."""
@@ -160,8 +155,7 @@ class State:
         if self.end is not None:
             parts.append(f'"end":{_ENCODER.encode(self.end)}')
         if self.writers:
-            writers = [f"[{encode_basestring_ascii(name)},{serial},{number}]" for name, serial, number in self.writers]
-            parts.append(f'"writers":[{",".join(writers)}]')
+            parts.append(f'"writers":"{self.writers}"')
         if self.keep != NO_KEEP:
             parts.append(f'"keep":{list(self.keep)}')
         if self.rest:
@@ -169,7 +163,7 @@ class State:
         return ",".join(parts) + "}"
 
 
-_FIELDS: Final = {field.name for field in fields(State)} - {"rest"}
+_FIELDS: Final = {field.name for field in fields(State)} - {"rest", "archive"}
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -188,12 +182,10 @@ def state_of(page: Page) -> State | None:
         known["generations"] = tuple(IdGeneration(*each) for each in known["generations"])
     if "blocks" in known:
         known["blocks"] = tuple(Block(*each) for each in known["blocks"])
-    if "writers" in known:
-        known["writers"] = tuple(Stamped(*each) for each in known["writers"])
     if "keep" in known:
         known["keep"] = Keep(*known["keep"])
     rest = {name: known.pop(name) for name in known.keys() - _FIELDS}
-    return State(**known, rest=_ENCODER.encode(rest)[1:-1])
+    return State(**known, rest=_ENCODER.encode(rest)[1:-1], archive=page.archive)
 
 
 #: In place of a life of the server's data: it has lost events.
@@ -287,4 +279,4 @@ def changed(state: State, change: Change) -> State:
     name, _, data = text.partition("\n")
     # Old blocks may be dropped by now: readers of their events are told then. Without a block, all would count as such.
     blocks = state.blocks or (Block(change.rows[0][0], 0, 0.0),)
-    return state.after(number, blocks, data if name == END else None, state.writers)
+    return state.after(number, blocks, data if name == END else None, "", "")
