@@ -257,7 +257,7 @@ async def test_append_with_an_id_writes_few_bytes(
         async def written() -> int:
             if kind is Postgres:
                 return int(await run_sql(server.url(), "SELECT pg_current_wal_lsn() - '0/0' + $1", 0))
-            return sum(path.stat().st_size for path in Path(server.folder).rglob("*.aof"))
+            return sum(path.stat().st_size for path in Path(server.folder).rglob("*.aof"))  # noqa: ASYNC240
 
         async with log_at(server.url()) as log:
             for number in range(160):

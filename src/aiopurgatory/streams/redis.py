@@ -69,8 +69,8 @@ class RedisLog(EventLog):
 
 
 #: Keys: state, events. Arguments: the expected version, the new one, the new state, the number of the first event to
-#: keep, milliseconds until both expire, the channel and the message, the new archive if it changes, then number and text
-#: of each new event.
+#: keep, milliseconds until both expire, the channel and the message, the new archive if it changes, then number and
+#: text of each new event.
 #: The version is last: what a failed script has done stays.
 _COMMIT: Final = """
 local time = redis.call('TIME')
