@@ -10,6 +10,7 @@ from math import floor, inf
 from random import random
 from typing import Final, final
 
+from ..backoff import backoff
 from ..errors import GoneError
 from ..purgatory import Purgatory
 from .event import Event, StoreDownError
@@ -20,7 +21,8 @@ from .window import Window
 logger = logging.getLogger("aiopurgatory")
 
 #: Seconds between two attempts to read while the server is down: the first pause, and the longest.
-PAUSES: Final = (0.1, 2.0)
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 2.0
 #: The part of the time for an unknown topic that is added to it at most, so that clients don't return in a herd.
 SPREAD: Final = 1 / 16
 #: Looks in the time for an unknown topic.
@@ -117,7 +119,7 @@ class Tail:
     def retry(self) -> None:
         """A listener cannot read older events: turn the listeners when the server can be read again."""
         if not self._is_owed:
-            self._loop.call_later(PAUSES[0] * (0.5 + random()), self.call)
+            self._loop.call_later(backoff(0, FIRST_PAUSE, LONGEST_PAUSE), self.call)
             self._is_owed = True
 
     def since(self, number: int, most: int) -> list[Event] | None:
@@ -127,7 +129,7 @@ class Tail:
 
     async def run(self) -> None:
         """Read whenever this is called, or it is time to."""
-        pause = PAUSES[0]
+        failures = 0
         try:
             while not self._is_stopped:
                 self._is_called = False
@@ -139,10 +141,11 @@ class Tail:
                         self._change()
                     if left == 0.0:  # S6
                         await self._abandon(self.topic, page)
-                    pause = PAUSES[0]
+                    failures = 0
                 except StoreDownError:
                     self._suspicion.forget()
-                    left, pause = pause * (0.5 + random()), min(2 * pause, PAUSES[1])
+                    left = backoff(failures, FIRST_PAUSE, LONGEST_PAUSE)
+                    failures += 1
                 if left > 0.0 and not self._is_called:
                     await self._wait(left)
         except Exception as exc:
