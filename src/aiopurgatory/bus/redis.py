@@ -25,7 +25,7 @@ from .targets import Target
 _ROLE_INTERVAL: Final = 1.0
 #: Kept messages to read at a time.
 _PAGE: Final = 100
-#: Keeps and publishes messages (R10 of rules.py). Each is followed by its keys; one without keys is not kept. A message
+#: Keeps and publishes messages (R10 of exchange.py). Each is followed by its keys; one without is not kept. A message
 #: goes out with the id of the kept one before it, and its own. Ids count up from 0-1, so that the one before need not
 #: be read. The first probe is kept, so that a process knows an id before its first gap. The stream goes a day after the
 #: last probe: a name out of use leaves nothing behind. Returns: the id of the last message; of a probe, that before it.
@@ -98,7 +98,7 @@ class RedisEngine:
         self._channel, self._listens, self._replay = channel, listens, replay
         # All databases of a server share its channels. They must share the stream, too.
         self._redis = RedisServer(url, bool(replay), bool(replay), password)
-        self.replays: Final = bool(replay)
+        self.replays = bool(replay)
         self.data_channels: list[str] = []
         #: The server that acknowledged the last message, and None if there was none; and the time.
         self.last_server: object = None
