@@ -143,7 +143,7 @@ def without_the_next_number(patch: pytest.MonkeyPatch) -> None:
         return number
 
     async def older(self: Position, topic: str) -> Any:
-        read = await self._tails.older(topic, self._number)
+        read = await self._tails.reads.older(topic, self._number)
         assert read is not None
         self._settle(read.state)
         return read.state, list(read.events)

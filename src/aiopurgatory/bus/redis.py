@@ -149,27 +149,31 @@ class RedisEngine:
         return common or f"cannot use {where}: {why}; {self._remedy(exc)}"
 
     def _remedy(self, exc: Exception) -> str:
-        match exc:
-            case exceptions.AuthenticationError() | exceptions.AuthenticationWrongNumberOfArgsError():
-                return "check user and password in the url"
-            case exceptions.NoPermissionError() if self._replay:
+        if isinstance(exc, exceptions.NoPermissionError):
+            if self._replay:
                 rights = "+subscribe +publish +script +evalsha +xadd +xrange +xrevrange +expire"
                 return f"the user needs {rights} &{self._channel} ~{self._channel}:replay"
-            case _ if str(exc).startswith("it is Redis "):
-                return "replay= needs Redis 7 or Valkey: leave it out"
-            case exceptions.NoPermissionError():
-                return f"the user needs +subscribe, +publish and &{self._channel}: ACL SETUSER name &{self._channel}"
-            case exceptions.BusyLoadingError():
-                return "it is starting"
-            case _ if "max number of clients" in str(exc):
-                return "the bus takes two connections per process, or one if it only publishes: raise maxclients"
-            case _ if isinstance(exc, ssl.SSLError) or "SSL" in str(exc):
-                return "check the certificates, and ssl_ca_certs in the url"
-            case _ if "No such file" in str(exc):
-                return "check the paths in the url: ssl_ca_certs, or that of unix://"
-            case OSError() | exceptions.ConnectionError():
-                return "check that it is running, host and port in the url, and for TLS that it begins with rediss:"
-        return "check the url"
+            return f"the user needs +subscribe, +publish and &{self._channel}: ACL SETUSER name &{self._channel}"
+        return next(remedy for kind, words, remedy in _REMEDIES if isinstance(exc, kind) and words in str(exc))
+
+
+_LOGIN: Final = "check user and password in the url"
+_TLS: Final = "check the certificates, and ssl_ca_certs in the url"
+_DOWN: Final = "check that it is running, host and port in the url, and for TLS that it begins with rediss:"
+#: The first that fits holds: the class of an error, words in it, and the remedy.
+_REMEDIES: Final[list[tuple[type[Exception], str, str]]] = [
+    (exceptions.AuthenticationError, "", _LOGIN),
+    (exceptions.AuthenticationWrongNumberOfArgsError, "", _LOGIN),
+    (Exception, "it is Redis ", "replay= needs Redis 7 or Valkey: leave it out"),
+    (exceptions.BusyLoadingError, "", "it is starting"),
+    (Exception, "max number of clients", "raise maxclients: a bus takes two per process, or one if it only publishes"),
+    (ssl.SSLError, "", _TLS),
+    (Exception, "SSL", _TLS),
+    (Exception, "No such file", "check the paths in the url: ssl_ca_certs, or that of unix://"),
+    (OSError, "", _DOWN),
+    (exceptions.ConnectionError, "", _DOWN),
+    (Exception, "", "check the url"),
+]
 
 
 class _RedisLink:

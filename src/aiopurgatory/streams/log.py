@@ -260,9 +260,9 @@ class EventLog(Starting):
             topics=0 if tails is None else len(tails),
             listeners=self.purgatory.num_delayed,
             window_bytes=0 if tails is None else tails.windows.size,
-            reads=0 if tails is None else tails.reads,
+            reads=0 if tails is None else tails.reads.count,
             appended=self._appended,
-            abandoned=0 if tails is None else tails.abandoned,
+            abandoned=0 if tails is None else tails.reads.abandoned,
             error=None if tails is None else self._store.error,
         )
 

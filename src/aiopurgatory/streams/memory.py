@@ -33,7 +33,6 @@ class _Topic:
     archive: str = ""
     touched: float = 0.0
     expires: float = 0.0
-    first: int = 0
     rows: list[Row] = field(default_factory=list)
 
 

@@ -9,8 +9,9 @@ from typing import final
 from ..errors import GoneError, NotFoundError
 from .event import Event, StoreDownError, StoreError
 from .rules import State, number_in, place
+from .shared import MAX_ROWS
 from .tail import Tail
-from .tails import MAX_ROWS, Tails
+from .tails import Tails
 
 
 @final
@@ -162,7 +163,7 @@ class Position:
             self.id = state.id_of(self._number)
 
     async def _older(self, topic: str) -> tuple[State, list[Event]]:
-        read = await self._tails.older(topic, self._number)
+        read = await self._tails.reads.older(topic, self._number)
         if read is None:
             raise NotFoundError(f"the topic is not there any more: {topic!r}")
         # The topic may have changed since: compare again (S2).

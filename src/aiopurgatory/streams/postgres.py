@@ -68,8 +68,15 @@ class PostgresLog(EventLog):
         require(pool is None or isinstance(pool, asyncpg.Pool), "pool", "a pool of asyncpg, or None", pool)
         name, keep = options.get("name", "events"), options.get("keep_seconds") or DEFAULT_KEEP.seconds
         observers = options["observers"] = tuple(options.get("observers", ()))
-        log_bus = LogBus(name, PostgresBus, dsn, bus, heartbeat, timeout, observers, password)
-        self._tables = PostgresStore(dsn, name, log_bus, timeout, connections, keep, password, pool)
+        bus_options: dict[str, Any] = {
+            "heartbeat": heartbeat,
+            "timeout": timeout,
+            "observers": observers,
+            "password": password,
+        }
+        log_bus = LogBus(name, PostgresBus, dsn, bus, **bus_options)
+        engine = PostgresEngine(dsn, "aiopurgatory", timeout, password=password)
+        self._tables = PostgresStore(engine, name, log_bus, timeout, keep, pool or connections)
         super().__init__(self._tables, **options)
 
     async def append(
@@ -213,23 +220,14 @@ _SWEEP: Final = 60.0
 
 
 class PostgresStore(Store):
-    """The store of a PostgresLog."""
+    """The store of a PostgresLog. Args: pool: to use; or how many connections its own may have."""
 
     def __init__(
-        self,
-        dsn: str,
-        name: str,
-        bus: LogBus,
-        timeout: float,
-        connections: int,
-        keep: float,
-        password: Password | None,
-        pool: asyncpg.Pool | None = None,
+        self, engine: PostgresEngine, name: str, bus: LogBus, timeout: float, keep: float, pool: asyncpg.Pool | int
     ) -> None:
-        self._engine = PostgresEngine(dsn, "aiopurgatory", timeout, password=password)
-        self._name, self._bus, self._timeout = name, bus, timeout
-        self._connections = connections if pool is None else pool.get_max_size()
-        self._shared, self._keep = pool, keep
+        self._engine, self._name, self._bus, self._timeout, self._keep = engine, name, bus, timeout, keep
+        self._shared = None if isinstance(pool, int) else pool
+        self._connections = pool if isinstance(pool, int) else pool.get_max_size()
         life = _LIFE.format(name=name)
         self._commit, self._read, self._lock, self._drop_old = (
             sql.format(name=name, life=life) for sql in (_COMMIT, _READ, _LOCK, _DROP_OLD)

@@ -62,7 +62,13 @@ class RedisLog(EventLog):
         name = options.get("name", "events")
         observers = options["observers"] = tuple(options.get("observers", ()))
         require_channel(f"{prefix}aiopurgatory.{name}", "prefix + 'aiopurgatory.' + name")
-        log_bus = LogBus(name, RedisBus, url, bus, heartbeat, timeout, observers, password, prefix)
+        bus_options: dict[str, Any] = {
+            "heartbeat": heartbeat,
+            "timeout": timeout,
+            "observers": observers,
+            "password": password,
+        }
+        log_bus = LogBus(name, RedisBus, url, bus, prefix, **bus_options)
         if bus is not None and bus.replays:  # the commits' scripts publish without keeping: gaps must check everything
             raise ValueError("bus must not have replay=, got one that has; leave it out, and the log makes its own")
         super().__init__(RedisStore(url, prefix + name, log_bus, timeout, password), **options)
