@@ -19,7 +19,6 @@ from aiopurgatory.streams.rules import State, Suspicion
 from aiopurgatory.streams.store import Commit, Page
 from aiopurgatory.streams.tail import Tail
 from aiopurgatory.streams.writer import Writer
-from aiopurgatory.streams.writes import Appending
 
 from .scenario import LEASE, Step, run_scenario
 from .simulated import FAULTS
@@ -213,7 +212,7 @@ CONTROLS = {
         "write(0), listen(2, 0, None), copy(), write(1), wait(0.3), fail_over(1, 0.5), write(0), write(0), wait(1.5)",
     ),
     "S3, ids of writers": Control(
-        lambda patch: patch.setattr(Appending, "_former", lambda self, state: None),
+        lambda patch: patch.setattr(writes, "number_of", lambda stamp, state: 0),
         "write(0), wait(0.2), fault(0, 'reply lost'), write(0), wait(0.02), write(1), wait(0.5)",
     ),
     "S4, a producer that was replaced": Control(

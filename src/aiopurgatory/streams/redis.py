@@ -81,9 +81,10 @@ class RedisLog(EventLog):
 _COMMIT: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local was = redis.call('HMGET', KEYS[1], 'version', 'state', 'touched', 'archive')
-if (was[1] or '') ~= ARGV[1] then
-    return {now, was[1] or '', was[2] or '', was[3] or now, was[4] or ''}
+local version = redis.call('HMGET', KEYS[1], 'version')[1] or ''
+if version ~= ARGV[1] then
+    local was = redis.call('HMGET', KEYS[1], 'state', 'touched', 'archive')
+    return {now, version, was[1] or '', was[2] or now, was[3] or ''}
 end
 if ARGV[1] == '' then
     redis.call('DEL', KEYS[2])
@@ -91,10 +92,11 @@ end
 for i = 9, #ARGV, 2 do
     redis.call('XADD', KEYS[2], ARGV[i] .. '-0', 'e', ARGV[i + 1])
 end
-if ARGV[8] ~= '' then
-    redis.call('HSET', KEYS[1], 'archive', ARGV[8])
+if ARGV[8] == '' then
+    redis.call('HSET', KEYS[1], 'version', ARGV[2], 'state', ARGV[3], 'touched', now)
+else
+    redis.call('HSET', KEYS[1], 'version', ARGV[2], 'state', ARGV[3], 'touched', now, 'archive', ARGV[8])
 end
-redis.call('HSET', KEYS[1], 'version', ARGV[2], 'state', ARGV[3], 'touched', now)
 redis.call('XTRIM', KEYS[2], 'MINID', ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 redis.call('PEXPIRE', KEYS[2], ARGV[5])
