@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -98,6 +99,11 @@ async def lock_of_notify_held(server: Server) -> AsyncIterator[Any]:
         await asyncio.wait([holding])
 
 
+def says(bus: Bus, words: str) -> bool:
+    """Whether the error of *bus* has these *words*."""
+    return words in (bus.statistics().error or "")
+
+
 WAITING = "wait_event_type = 'Lock'"
 NONE_RUNNING = postgres._STILL_RUNNING + " AND false"
 
@@ -106,8 +112,9 @@ async def test_publish_lock_held_leaves_no_sessions_behind(server: Server) -> No
     async with buses(server) as held, lock_of_notify_held(server) as admin:
         assert await most(admin, WAITING, 4.0) <= BUSES
         assert await sessions(admin) <= 4 * BUSES + 1
-        errors = [bus.statistics().error or "" for bus in held]
-        assert all("holds the lock of NOTIFY" in error and "pgbouncer" not in error for error in errors), errors
+        for bus in held:  # on a busy machine, it may have run into its own timeout last
+            await until(partial(says, bus, "holds the lock of NOTIFY"), 20.0)
+            assert not says(bus, "pgbouncer")
     # Closed, and the lock is free.
 
 
@@ -127,7 +134,9 @@ async def test_control_neither_lock_timeout_nor_awaited_they_pile_up(
     monkeypatch.setattr(postgres, "_NOTIFY", "SELECT pg_notify($1, $2)")
     monkeypatch.setattr(postgres, "_STILL_RUNNING", NONE_RUNNING)
     async with buses(server), lock_of_notify_held(server) as admin:
-        assert await most(admin, WAITING, 4.0) > 2 * BUSES
+        async with asyncio.timeout(30.0):
+            while await sessions(admin, WAITING) <= 2 * BUSES:  # noqa: ASYNC110 the server's state
+                await asyncio.sleep(0.05)
 
 
 async def test_idle_session_timeout_is_no_gap(server: Server) -> None:
