@@ -19,10 +19,10 @@ from ..bus.addresses import Password
 from ..bus.postgres import POOLER, SCRIPT, PostgresBus, PostgresEngine, fetch_in
 from ..clock import cancellations
 from ..errors import PurgatoryError
-from .event import StoreDownError, require_name
+from .event import StoreDownError, require_log_name
 from .log import EventLog, LogOptions
-from .rules import DEFAULT_KEEP, state_of
 from .store import NEWEST, Commit, Notify, Page, Row, Store
+from .topic_state import DEFAULT_KEEP, state_of
 from .wakeups import LogBus
 from .writer import named
 from .writes import Decide
@@ -124,7 +124,7 @@ def tables_sql(name: str = "events") -> str:
     Returns: one statement. Run it in a migration.
     Raises: TypeError, ValueError: a log cannot have this *name*.
     """
-    require_name(name)
+    require_log_name(name)
     return f"""DO {SCRIPT} BEGIN
 CREATE TABLE IF NOT EXISTS "{name}_topics" (
     topic text PRIMARY KEY,

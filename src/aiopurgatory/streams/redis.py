@@ -18,7 +18,7 @@ except ImportError as exc:
 from ..bus.addresses import Password
 from ..bus.engine import require_channel
 from ..bus.redis import RedisBus
-from ..bus.redis_server import Answer, RedisServer, ReplicaError, Wire, is_mistake
+from ..bus.redis_server import RedisServer, ReplicaError, Reply, Wire, is_mistake
 from ..errors import PurgatoryError
 from .event import StoreDownError
 from .log import EventLog, LogOptions
@@ -218,7 +218,7 @@ class Commands:
         self._connecting: asyncio.Task[Wire] | None = None
         self._wire: Wire | None = None
         #: The answers that are owed, the oldest first, and when each is overdue.
-        self._owed: deque[tuple[float, Answer]] = deque()
+        self._owed: deque[tuple[float, Reply]] = deque()
         #: Looks at the oldest one. Not set anew for each answer.
         self._timer: asyncio.TimerHandle | None = None
 
@@ -282,7 +282,7 @@ class Commands:
         finally:
             self._connecting = None
 
-    def _timed(self, answer: Answer) -> Answer:
+    def _timed(self, answer: Reply) -> Reply:
         """Return *answer*. The connection ends if it is not there in time."""
         loop = asyncio.get_running_loop()
         while self._owed and self._owed[0][1].done():

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple, final
 
 from ..errors import PurgatoryClosedError
 from .event import Event
-from .rules import State, state_of
 from .store import Page, Store
 from .tasks import Tasks
+from .topic_state import TopicState, state_of
 from .writes import Appending
 
 #: The most events of a read, and the bytes after which it has no further one.
@@ -24,7 +24,7 @@ MAX_READS: Final = 8
 class Older(NamedTuple):
     """Events for listeners that are behind; and the number of the first of them, or else of the next event."""
 
-    state: State
+    state: TopicState
     events: tuple[Event, ...]
     first: int
 

@@ -13,9 +13,9 @@ from ..backoff import backoff
 from ..errors import GoneError
 from ..purgatory import Purgatory
 from .event import Event, StoreDownError
-from .rules import State, Suspicion, changed, number_in, place, state_of
 from .shared import SharedReads
 from .store import Change, Page
+from .topic_state import Suspicion, TopicState, changed, number_in, place, state_of
 from .window import Window
 
 logger = logging.getLogger("aiopurgatory")
@@ -119,7 +119,7 @@ class Tail:
         self._alarm: Final = Alarm(self._loop)
         self._suspicion: Final = Suspicion()
         #: None: there is no such topic, as far as is known.
-        self.state: State | None = None
+        self.state: TopicState | None = None
         #: Whether there was none at the last read.
         self.is_absent = False
         #: Changes whenever a listener must compare its id with the topic again.
@@ -211,7 +211,7 @@ class Tail:
             self.window.clear()
             self._change()
 
-    def _take(self, page: Page, state: State | None) -> float:
+    def _take(self, page: Page, state: TopicState | None) -> float:
         """Take the *page* just read. Returns: seconds until the next read, unless it is called before; 0: see S6."""
         self._version = page.version
         if state is None:
@@ -254,7 +254,7 @@ class Tail:
             self._change()
         return self._unknown.next_in(now)
 
-    def _jump(self, state: State) -> None:
+    def _jump(self, state: TopicState) -> None:
         """Go on after the newest event. Listeners compare their ids with the topic."""
         self.lineage = object()
         self.window.clear()

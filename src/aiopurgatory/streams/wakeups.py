@@ -11,7 +11,7 @@ from ..bus import Bus, BusConnectError
 from ..bus.keys import DATA, MAX_MESSAGE, MalformedError, decode
 from ..bus.server import hear_data
 from ..bus.targets import DataTarget
-from .event import StoreDownError, require_name
+from .event import StoreDownError, require_log_name
 from .store import Change, Commit, Notify
 
 #: The most characters of an event that a wake-up carries. All processes get all wake-ups.
@@ -87,7 +87,7 @@ class LogBus:
     """
 
     def __init__(self, name: str, kind: type[Any], address: str, shared: Any, prefix: str = "", **options: Any) -> None:
-        require_name(name)
+        require_log_name(name)
         for parameter in ("heartbeat", "timeout"):
             require_seconds(parameter, options[parameter], 0.01, 3600.0)
         if shared is not None and not isinstance(shared, kind):

@@ -12,8 +12,8 @@ from ..backoff import backoff
 from ..clock import running_loop
 from ..errors import PurgatoryError
 from .event import StoreDownError, StoreError
-from .rules import LOST, PAUSE, State, has_lost, state_of
 from .store import NEWEST, Page, Store
+from .topic_state import LOST, PAUSE, TopicState, has_lost, state_of
 from .writes import Decide, Stamp, Write
 
 #: Seconds between two attempts while the server is down: the first pause, and the longest.
@@ -40,10 +40,10 @@ class Writer:
         self._store, self._topic, self._ready, self._made = store, topic, ready, made
         #: The topic as it was last, if that is known, its state, and when that was.
         self._page: Page | None = None
-        self._state: State | None = None
+        self._state: TopicState | None = None
         self._at = 0.0
         #: The state with the highest number that the server has acknowledged, or returned, in the newest generation.
-        self._highest: State | None = None
+        self._highest: TopicState | None = None
         self._turn: Final = asyncio.Lock()
         self._name: Final = secrets.token_hex(4)
         self._serial = 0

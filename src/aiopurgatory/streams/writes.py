@@ -11,8 +11,8 @@ from os import urandom
 from typing import Final, NamedTuple
 
 from .event import EndedError, TopicExistsError
-from .rules import END, NO_KEEP, Block, IdGeneration, Keep, State, in_force
 from .store import Commit, Page, Row
+from .topic_state import END, NO_KEEP, Block, IdGeneration, Keep, TopicState, in_force
 
 #: The most generations of a topic to remember. Ids of earlier ones are gone.
 MAX_GENERATIONS: Final = 64
@@ -46,11 +46,11 @@ class Write:
 
     commit: Commit | None
     id: str
-    state: State
+    state: TopicState
 
 
 #: Decides on the change, given the topic as it is. Raises: EndedError, TopicExistsError; Writer adds the topic's name.
-Decide = Callable[[Page, State | None], Write]
+Decide = Callable[[Page, TopicState | None], Write]
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Appending:
     stamp: Stamp | None = None
     is_end: bool = False
 
-    def __call__(self, page: Page, state: State | None) -> Write:
+    def __call__(self, page: Page, state: TopicState | None) -> Write:
         if state is None and not self.producer:
             state = new_state(page)
         elif state is not None and self.stamp is not None and (former := number_of(self.stamp, state)):
@@ -86,7 +86,7 @@ class Appending:
         is_plain = bool(page.version) and changed.generations is state.generations
         return Write(commit(page, changed, [row], state, is_plain), changed.id_of(changed.last), changed)
 
-    def _appended(self, state: State, now: float) -> State:
+    def _appended(self, state: TopicState, now: float) -> TopicState:
         number, writers, archive = state.last + 1, state.writers, state.archive
         if self.stamp is not None:
             writers = stamped(writers, self.stamp, number)
@@ -105,7 +105,7 @@ class Beginning:
     resume: bool
     keep: Keep = NO_KEEP
 
-    def __call__(self, page: Page, state: State | None) -> Write:
+    def __call__(self, page: Page, state: TopicState | None) -> Write:
         if state is None:
             state = new_state(page)
         elif state.producer == self.producer:
@@ -126,13 +126,13 @@ class Renewing:
 
     producer: str
 
-    def __call__(self, page: Page, state: State | None) -> Write:
+    def __call__(self, page: Page, state: TopicState | None) -> Write:
         state = held(state, self.producer)
         renewed = next_generation(page, state)
         return Write(commit(page, renewed, [], state, renewed is state), "", renewed)
 
 
-def number_of(stamp: Stamp, state: State) -> int:
+def number_of(stamp: Stamp, state: TopicState) -> int:
     """Return the number of the event that was appended with *stamp* (S3); 0 if there is none, or it is forgotten."""
     for writers in (state.writers, state.archive):
         found = writers.partition(f" {stamp.writer}.{stamp.serial}=")[2]
@@ -159,7 +159,7 @@ def archived(archive: str, writers: str) -> str:
     return f" {' '.join([*kept.values()][-MAX_WRITERS:])} "
 
 
-def held(state: State | None, producer: str) -> State:
+def held(state: TopicState | None, producer: str) -> TopicState:
     """Return *state*. Raises: EndedError: the topic has ended, or *producer* has no run there any more (S4)."""
     if state is None:
         raise EndedError("it is not there any more")
@@ -170,7 +170,7 @@ def held(state: State | None, producer: str) -> State:
     return state
 
 
-def commit(page: Page, state: State, rows: list[Row], former: State, is_plain: bool = False) -> Commit:
+def commit(page: Page, state: TopicState, rows: list[Row], former: TopicState, is_plain: bool = False) -> Commit:
     """Return the change from *page*, which has the *former* state, to *state*.
 
     A version never comes twice, not even after the server lost some.
@@ -181,11 +181,11 @@ def commit(page: Page, state: State, rows: list[Row], former: State, is_plain: b
     return Commit(page.version, page.server, version, state.text(), rows, state.first, keep, is_plain, archive)
 
 
-def new_state(page: Page) -> State:
-    return State(_random(8), page.server)
+def new_state(page: Page) -> TopicState:
+    return TopicState(_random(8), page.server)
 
 
-def next_generation(page: Page, state: State) -> State:
+def next_generation(page: Page, state: TopicState) -> TopicState:
     """Return *state* with a new generation if the server's data has another life than at the last commit (S1)."""
     if page.server == state.server:
         return state

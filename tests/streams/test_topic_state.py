@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 
 from aiopurgatory import GoneError
 from aiopurgatory.streams import EndedError
-from aiopurgatory.streams.rules import (
+from aiopurgatory.streams.store import Change, Commit, Page
+from aiopurgatory.streams.topic_state import (
     LOOKS,
     PAUSE,
     RENEWAL,
     Block,
     IdGeneration,
     Keep,
-    State,
     Suspicion,
+    TopicState,
     changed,
     number_in,
     place,
     state_of,
 )
-from aiopurgatory.streams.store import Change, Commit, Page
 from aiopurgatory.streams.writes import (
     BLOCKS,
     MAX_GENERATIONS,
@@ -52,7 +52,7 @@ class Topic:
         self.rows: dict[int, str] = {}
 
     @property
-    def state(self) -> State:
+    def state(self) -> TopicState:
         state = state_of(self.page)
         assert state is not None
         return state
@@ -183,8 +183,8 @@ def test_place_finds_every_id_that_was_given(steps: list[str]) -> None:
 # S2, S8: where to go on
 
 
-def state(**fields: object) -> State:
-    return replace(State("epoch123", "a", producer="p", lease=15.0), **fields)  # type: ignore[arg-type]
+def state(**fields: object) -> TopicState:
+    return replace(TopicState("epoch123", "a", producer="p", lease=15.0), **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -508,7 +508,7 @@ def test_a_block_is_a_sixteenth_rounded_up() -> None:
 words = st.text("abcdefghijklmnop", min_size=1, max_size=8)
 numbers = st.integers(0, 10**15 - 1)
 states = st.builds(
-    State,
+    TopicState,
     words,
     st.text(max_size=10),
     numbers,
@@ -524,12 +524,12 @@ states = st.builds(
 
 
 @given(states)
-def test_state_survives_as_text(state: State) -> None:
+def test_state_survives_as_text(state: TopicState) -> None:
     assert state_of(Page("1", state.text(), 0.0, 0.0, "", [], state.archive)) == state
 
 
 def test_state_as_text_leaves_defaults_out() -> None:
-    assert State("abc", "s").text() == '{"epoch":"abc","server":"s","last":0,"blocks":[]}'
+    assert TopicState("abc", "s").text() == '{"epoch":"abc","server":"s","last":0,"blocks":[]}'
 
 
 @given(st.lists(st.sampled_from(["append", "renew", "end"]), max_size=20))

@@ -83,7 +83,7 @@ _FIRST: Final = (IdGeneration("", 0),)
 
 
 @dataclass(slots=True)  # not frozen, as all that is made for each event: that takes twice as long
-class State:
+class TopicState:
     """The state of a topic. Stores keep it as text. It is never changed.
 
     Args:
@@ -126,13 +126,13 @@ class State:
             tag = next((g.tag for g in reversed(self.generations) if g.before < number), tag)
         return f"{self.epoch}.{tag}-{number}" if tag else f"{self.epoch}-{number}"
 
-    def after(self, last: int, blocks: tuple[Block, ...], end: str | None, writers: str, archive: str) -> State:
+    def after(self, last: int, blocks: tuple[Block, ...], end: str | None, writers: str, archive: str) -> TopicState:
         """Return the state after a further event. (replace() takes ten times as long.)"""
         generations, producer, lease, keep = self.generations, self.producer, self.lease, self.keep
         made = self.epoch, self.server, last, generations, blocks, producer, lease, end, writers, keep
-        return State(*made, self.rest, archive)
+        return TopicState(*made, self.rest, archive)
 
-    def keeping(self, keep: Keep) -> State:
+    def keeping(self, keep: Keep) -> TopicState:
         """Return the state with the larger of its bounds and *keep* (S12)."""
         larger = Keep(*map(max, self.keep, keep))
         return self if larger == self.keep else replace(self, keep=larger)
@@ -163,7 +163,7 @@ class State:
         return ",".join(parts) + "}"
 
 
-_FIELDS: Final = {field.name for field in fields(State)} - {"rest", "archive"}
+_FIELDS: Final = {field.name for field in fields(TopicState)} - {"rest", "archive"}
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -173,7 +173,7 @@ def in_force(keep: Keep) -> Keep:
     return Keep(*[given or default for given, default in zip(keep, DEFAULT_KEEP, strict=True)])
 
 
-def state_of(page: Page) -> State | None:
+def state_of(page: Page) -> TopicState | None:
     """Return the state on *page*; None: there is no such topic."""
     if not page.version:
         return None
@@ -185,14 +185,14 @@ def state_of(page: Page) -> State | None:
     if "keep" in known:
         known["keep"] = Keep(*known["keep"])
     rest = {name: known.pop(name) for name in known.keys() - _FIELDS}
-    return State(**known, rest=_ENCODER.encode(rest)[1:-1], archive=page.archive)
+    return TopicState(**known, rest=_ENCODER.encode(rest)[1:-1], archive=page.archive)
 
 
 #: In place of a life of the server's data: it has lost events.
 LOST: Final = "lost"
 
 
-def has_lost(state: State | None, highest: State | None) -> TypeGuard[State]:
+def has_lost(state: TopicState | None, highest: TopicState | None) -> TypeGuard[TopicState]:
     """Whether *state* has fewer events than its topic had at *highest* (S1). A new generation has told of the loss."""
     return (
         state is not None
@@ -202,7 +202,7 @@ def has_lost(state: State | None, highest: State | None) -> TypeGuard[State]:
     )
 
 
-def place(state: State, after: str | None) -> int:
+def place(state: TopicState, after: str | None) -> int:
     """Return the number of the event *after*, if every event since then is kept (S2, S8).
 
     Args: after: an id; None: from the beginning. Where many write, that is the oldest event kept.
@@ -221,7 +221,7 @@ def number_in(after: str | None) -> int:
     return int(found[3]) if found else 0
 
 
-def _number(state: State, after: str | None) -> int | None:
+def _number(state: TopicState, after: str | None) -> int | None:
     if after is None:
         return 0 if state.producer else state.first - 1
     found = _ID.fullmatch(after)
@@ -245,7 +245,7 @@ class Suspicion:
         #: Since when the lease is known to be expired.
         self._expired_at: float | None = None
 
-    def look(self, page: Page, state: State, now: float) -> float:
+    def look(self, page: Page, state: TopicState, now: float) -> float:
         """Look at the lease.
 
         Args: now: seconds, by the clock of this process.
@@ -271,7 +271,7 @@ class Suspicion:
         self._expired_at = None
 
 
-def changed(state: State, change: Change) -> State:
+def changed(state: TopicState, change: Change) -> TopicState:
     """Return *state* after *change*, as far as listeners need it."""
     if not change.rows:
         return state
