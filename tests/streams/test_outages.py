@@ -429,7 +429,7 @@ async def test_append_gives_up_after_the_lease(world: World) -> None:
         began = world.now()
         with pytest.raises(StoreDownError, match="the server is down"):
             await run.append("b")
-        assert LEASE * 0.5 < world.now() - began <= LEASE
+        assert LEASE * 0.5 < world.now() - began <= LEASE + 0.1  # the last attempt takes its time, too
         await asyncio.sleep(LEASE * 1.5)
         await run.append("c")  # nobody has listened, so it goes on
     assert await data_of(world.log, "x") == ["a", "c", "done"]

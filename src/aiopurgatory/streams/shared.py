@@ -33,19 +33,14 @@ class Older(NamedTuple):
 class SharedReads:
     """Reads topics of *store*. Listeners that are behind, all at the same place, share a read (S10)."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._tasks: Final = Tasks()
+    def __init__(self, store: Store, tasks: Tasks) -> None:
+        self._store, self._tasks = store, tasks
         #: Reads for listeners that are behind, by topic and number.
         self._older: dict[tuple[str, int], asyncio.Task[Older | None]] = {}
         #: For each of these reads, how many listeners wait for it.
         self._readers: Counter[asyncio.Task[Older | None]] = Counter()
         self._turns: Final = asyncio.Semaphore(MAX_READS)
         self.count = self.abandoned = 0
-
-    async def aclose(self) -> None:
-        """End the reads that are shared."""
-        await self._tasks.aclose()
 
     async def read(self, topic: str, after: int) -> Page:
         """Read *topic*. Raises: StoreError; StoreDownError, which an outage is."""

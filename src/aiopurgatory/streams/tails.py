@@ -24,10 +24,10 @@ class Tails:
 
     def __init__(self, store: Store, purgatory: Purgatory, window_bytes: int, unknown_timeout: float) -> None:
         self._purgatory, self._unknown_timeout = purgatory, unknown_timeout
-        self.reads: Final = SharedReads(store)
         self.windows: Final = Windows(window_bytes)
         self._tails: dict[str, Tail] = {}
         self._tasks: Final = Tasks()
+        self.reads: Final = SharedReads(store, self._tasks)
         self._calls: Final = Handover(CALL_BUDGET)
 
     def __len__(self) -> int:
@@ -71,4 +71,3 @@ class Tails:
             tail.stop()
         self._tails.clear()
         await self._tasks.aclose()
-        await self.reads.aclose()
