@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Generator, Mapping
 from types import FrameType
 
-import hypothesis  # noqa: F401  (imported late, it would warn: it searches for referrers, and frozen ones are hidden)
+import hypothesis  # imported late, it would warn: it searches for referrers, and frozen ones are hidden
 import pytest
 
 import aiopurgatory
@@ -22,6 +22,10 @@ try:
 except ImportError:
     pass
 
+
+#: A deadline would fail a test on a busy machine.
+hypothesis.settings.register_profile("busy", deadline=None)
+hypothesis.settings.load_profile("busy")
 
 #: A shell starts a background job with SIGINT and SIGQUIT ignored, and so would be each server that a test starts.
 STOPS: dict[int, Callable[[int, FrameType | None], object] | signal.Handlers] = {

@@ -10,6 +10,7 @@ from random import random
 from typing import Any, Final, TypeVar, final
 
 from .arguments import described, require, require_seconds
+from .backoff import backoff
 from .condition import ConditionWait, is_awaitable
 from .core.awaited import AwaitedWait, begin, end, give_up, reading_of
 from .core.awaiter import take
@@ -59,8 +60,7 @@ class ReadPauses:
         """Returns: whether *exc* is survived."""
         if not isinstance(exc, self._errors):
             return False
-        pause = min(FIRST_PAUSE * 2.0 ** min(self.failures, 32), LONGEST_PAUSE) * (0.5 + random() / 2)
-        self.seconds = min(pause, self._next())
+        self.seconds = min(backoff(self.failures, FIRST_PAUSE, LONGEST_PAUSE), self._next())
         self.failures += 1
         self.error = exc
         return True

@@ -9,24 +9,36 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from random import Random
 
+from aiopurgatory.bus.exchange import Exchange
+from aiopurgatory.bus.gaps import Pace
 from aiopurgatory.bus.keys import encode
-from aiopurgatory.bus.rules import Rules
+from aiopurgatory.bus.targets import Target, Targets
 
 HEARTBEAT = 10.0
 TIMEOUT = 10.0
+PACE = Pace(HEARTBEAT, TIMEOUT)
 KEYS: list[Hashable] = ["a", "b", ("c", 1), ("c", 2)]
 
 
+def targets(target: Target) -> Targets:
+    """Of an exchange. An exception of *target* fails the test."""
+
+    def fail(exc: BaseException) -> None:
+        raise exc
+
+    return Targets([target], fail)
+
+
 class Member:
-    """A process: its rules, and for each key the version that its waiters saw when they were last checked.
+    """A process: its exchange, and for each key the version that its waiters saw when they were last checked.
 
     A check with a limit wakes so many waiters, of which each takes one version.
     """
 
-    def __init__(self, network: Network, kind: type[Rules], name: str, max_outbox: int) -> None:
+    def __init__(self, network: Network, kind: type[Exchange], name: str, max_outbox: int) -> None:
         self.network = network
         self.seen = dict.fromkeys(KEYS, 0)
-        self.rules = kind(name, self.check, self.check_all, HEARTBEAT, TIMEOUT, max_outbox)
+        self.exchange = kind(name, targets(self), PACE, max_outbox=max_outbox)
         self.is_linked = False
         self.is_subscribed = False
         #: The server has subscribed it, but it does not know yet.
@@ -36,12 +48,11 @@ class Member:
         self.is_sending = False
         self.is_acknowledged = False
 
-    def check(self, keys: Iterable[Hashable], limit: int | None) -> None:
-        versions = self.network.versions
-        for key in keys:
-            self.seen[key] = versions[key] if limit is None else min(versions[key], self.seen[key] + limit)
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
+        version = self.network.versions[key]
+        self.seen[key] = version if limit is None else min(version, self.seen[key] + limit)
 
-    def check_all(self) -> None:
+    def notify_all(self) -> None:
         self.seen.update(self.network.versions)
 
     def subscribe(self) -> None:
@@ -50,14 +61,14 @@ class Member:
 
     def confirm(self) -> None:
         self.is_subscribed = True
-        self.rules.confirmed(self.network.now)
+        self.exchange.confirmed(self.network.now)
 
     def break_off(self) -> None:
         self.incoming.clear()
         self.outgoing.clear()
         was_subscribed, self.is_linked, self.is_subscribed = self.is_subscribed, False, False
         if was_subscribed:
-            self.rules.broken(self.network.now)
+            self.exchange.broken(self.network.now)
 
     def cut(self) -> None:
         """The network resets the link."""
@@ -65,7 +76,7 @@ class Member:
 
     def send(self) -> None:
         if self.is_subscribed and not self.is_sending:
-            messages = self.rules.messages(self.network.now)
+            messages = self.exchange.messages(self.network.now)
             if messages:
                 self.is_sending = True
                 self.is_acknowledged = False
@@ -80,15 +91,15 @@ class Member:
     def acknowledge(self) -> None:
         if self.is_sending and self.is_acknowledged:
             self.is_sending = False
-            self.rules.acknowledged(self.network.now)
+            self.exchange.acknowledged(self.network.now)
 
     def hear(self) -> None:
         if self.incoming:
-            self.rules.hear(self.incoming.pop(0), self.network.now)
+            self.exchange.hear(self.incoming.pop(0), self.network.now)
 
     def tick(self) -> None:
-        self.rules.tick(self.network.now)
-        if self.is_subscribed and self.rules.echo.is_overdue(self.network.now):
+        self.exchange.tick(self.network.now)
+        if self.is_subscribed and self.exchange.echo.is_overdue(self.network.now):
             self.break_off()
 
 
@@ -103,7 +114,7 @@ class Hiding(Member):
 class Network:
     """Args: seed: of everything at random. member: the class of its members."""
 
-    def __init__(self, kind: type[Rules], seed: int, max_outbox: int = 1000, member: type[Member] = Member) -> None:
+    def __init__(self, kind: type[Exchange], seed: int, max_outbox: int = 1000, member: type[Member] = Member) -> None:
         self.random = Random(seed)
         self.now = 1000.0
         self.is_down = False
@@ -132,7 +143,7 @@ class Network:
             key = random.choice(KEYS)
             self.versions[key] += 1
             limit = 1 if self.versions[key] % 8 else None
-            member.rules.publish(key, encode(key), self.now, limit)
+            member.exchange.publish(key, encode(key), self.now, limit)
         if random.random() < 0.02:
             self.fault(member)
 
@@ -180,7 +191,7 @@ class Network:
 
 
 def stuck(
-    kind: type[Rules], seeds: Iterable[int], steps: int = 300, max_outbox: int = 1000, member: type[Member] = Member
+    kind: type[Exchange], seeds: Iterable[int], steps: int = 300, max_outbox: int = 1000, member: type[Member] = Member
 ) -> int:
     """Return how many waiters are stuck in the end, over all *seeds*."""
     found = 0

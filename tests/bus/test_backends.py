@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -21,7 +22,7 @@ from .conftest import fixture_of, made  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 
 BUSES = 3
-TIMEOUT = 0.4
+TIMEOUT = 1.0
 
 
 server = fixture_of(Postgres)
@@ -43,8 +44,17 @@ async def buses(server: Server, count: int = BUSES, timeout: float = TIMEOUT) ->
             PostgresBus(server.url(), [Recorder()], heartbeat=TIMEOUT, timeout=timeout) for _ in range(count)
         ]
         for bus in opened:
-            await stack.enter_async_context(bus)
+            stack.push_async_callback(bus.aclose)
+            await start(bus)
         yield opened
+
+
+async def start(bus: Bus) -> None:
+    """Start *bus*, whose timeout may be too short for a busy machine."""
+    async with asyncio.timeout(60.0):
+        while True:
+            with suppress(BusConnectError):
+                return await bus.start()
 
 
 async def sessions(admin: Any, condition: str = "true") -> int:
@@ -98,6 +108,11 @@ async def lock_of_notify_held(server: Server) -> AsyncIterator[Any]:
         await asyncio.wait([holding])
 
 
+def says(bus: Bus, words: str) -> bool:
+    """Whether the error of *bus* has these *words*."""
+    return words in (bus.statistics().error or "")
+
+
 WAITING = "wait_event_type = 'Lock'"
 NONE_RUNNING = postgres._STILL_RUNNING + " AND false"
 
@@ -106,8 +121,9 @@ async def test_publish_lock_held_leaves_no_sessions_behind(server: Server) -> No
     async with buses(server) as held, lock_of_notify_held(server) as admin:
         assert await most(admin, WAITING, 4.0) <= BUSES
         assert await sessions(admin) <= 4 * BUSES + 1
-        errors = [bus.statistics().error or "" for bus in held]
-        assert all("holds the lock of NOTIFY" in error and "pgbouncer" not in error for error in errors), errors
+        for bus in held:  # on a busy machine, it may have run into its own timeout last
+            await until(partial(says, bus, "holds the lock of NOTIFY"), 30.0)
+            assert not says(bus, "pgbouncer")
     # Closed, and the lock is free.
 
 
@@ -127,7 +143,9 @@ async def test_control_neither_lock_timeout_nor_awaited_they_pile_up(
     monkeypatch.setattr(postgres, "_NOTIFY", "SELECT pg_notify($1, $2)")
     monkeypatch.setattr(postgres, "_STILL_RUNNING", NONE_RUNNING)
     async with buses(server), lock_of_notify_held(server) as admin:
-        assert await most(admin, WAITING, 4.0) > 2 * BUSES
+        async with asyncio.timeout(30.0):
+            while await sessions(admin, WAITING) <= 2 * BUSES:  # noqa: ASYNC110 the server's state
+                await asyncio.sleep(0.05)
 
 
 async def test_idle_session_timeout_is_no_gap(server: Server) -> None:

@@ -12,9 +12,11 @@ from private_proxy import Proxy
 from private_servers import Server
 
 from aiopurgatory.bus import Bus, LocalBus
-from aiopurgatory.bus.rules import Rules
+from aiopurgatory.bus.exchange import Exchange
+from aiopurgatory.bus.gaps import Pace
+from aiopurgatory.bus.missed import Missed
 from aiopurgatory.bus.server import ServerBus, hear_data
-from aiopurgatory.bus.targets import DataTarget
+from aiopurgatory.bus.targets import DataTarget, Target, Targets
 from aiopurgatory.streams import EventLog
 from aiopurgatory.streams.store import Change, Commit
 from aiopurgatory.streams.wakeups import WakeUps, wake_up
@@ -88,33 +90,40 @@ def make_bus(request: pytest.FixtureRequest) -> Iterator[Maker]:
     server.remove()
 
 
-@pytest.mark.parametrize("replays", [False, True])
-def test_hear_data_checks_no_key_and_is_no_gap(replays: bool) -> None:
-    checked: list[object] = []
-    told: list[str] = []
-    rules = Rules(
-        "me",
-        lambda keys, _: checked.extend(keys),
-        lambda: checked.append("*"),
-        1.0,
-        1.0,
-        replays=replays,
-        tell=told.append,
-    )
-    rules.confirmed(0.0)
+class Data(DataTarget):
+    """Notes the messages with data, of a log."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def hear(self, message: str) -> None:
+        self.messages.append(message)
+
+    def notify_all(self) -> None: ...
+
+
+def exchange_of(*targets: Target, missed: Missed | None = None) -> Exchange:
+    return Exchange("other", Targets(targets, print), Pace(1.0, 1.0), missed)
+
+
+@pytest.mark.parametrize("missed", [None, Missed(1.0, pytest.fail)], ids=["", "replays"])
+def test_hear_data_checks_no_key_and_is_no_gap(missed: Missed | None) -> None:
+    keys, heard = Recorder(), Data()
+    exchange = exchange_of(keys, heard, missed=missed)
+    exchange.confirmed(0.0)
     for message in (FORGED, "#", "#other text", "#events [\n*"):
-        rules.hear(message, 0.0)
-    assert told == [FORGED, "#", "#other text", "#events [\n*"]
-    assert (checked, rules.received, rules.malformed, rules.gaps) == (["*"], 0, 0, 0)
+        exchange.hear(message, 0.0)
+    assert heard.messages == [FORGED, "#", "#other text", "#events [\n*"]
+    assert (keys.keys, keys.everything) == ([], 1)
+    assert (exchange.received, exchange.malformed, exchange.gaps) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("message", [f'@me 1 1\n{FORGED}\n"key"', f'"key"\n{FORGED}', f'\n{FORGED}\n"key"'])
 def test_hear_data_among_keys_is_malformed(message: str) -> None:
-    checked: list[object] = []
-    told: list[str] = []
-    rules = Rules("other", lambda keys, _: checked.extend(keys), lambda: None, 1.0, 1.0, tell=told.append)
-    rules.hear(message, 0.0)
-    assert (checked, told, rules.malformed) == (["key"], [], 1)
+    keys, heard = Recorder(), Data()
+    exchange = exchange_of(keys, heard)
+    exchange.hear(message, 0.0)
+    assert (keys.keys, heard.messages, exchange.malformed) == (["key"], [], 1)
 
 
 async def test_data_come_to_every_target_for_data_alone(reported: list[dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from aiopurgatory.bus import BusConnectError, drive
 from aiopurgatory.bus.engine import Hear, Lost
-from aiopurgatory.bus.rules import Rules
+from aiopurgatory.bus.exchange import Exchange
 from aiopurgatory.bus.server import ServerBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
@@ -158,11 +158,11 @@ async def test_hear_that_fails_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None
     async with MemoryBus(server, []) as one, MemoryBus(server, [there]) as other:
         before = there.everything
 
-        def fail(self: Rules, message: str, now: float) -> None:
+        def fail(self: Exchange, message: str, now: float) -> None:
             monkeypatch.undo()
             raise MemoryError
 
-        monkeypatch.setattr(Rules, "hear", fail)
+        monkeypatch.setattr(Exchange, "hear", fail)
         server.deliver(['"key"'])
         await until(lambda: one.statistics().gaps + other.statistics().gaps == 1)
         await until(lambda: one.statistics().connected and other.statistics().connected)

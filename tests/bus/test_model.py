@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 from math import inf
 from random import Random
+from typing import Any
 
 import pytest
 
+from aiopurgatory.bus.exchange import Exchange
+from aiopurgatory.bus.gaps import Echo, Pace
 from aiopurgatory.bus.outbox import Outbox
-from aiopurgatory.bus.rules import Echo, Rules
 
 from .network import Hiding, stuck
 
@@ -19,15 +21,15 @@ SEEDS = range(40)
 def test_rules_in_any_order_leave_nobody_parked() -> None:
     first = Random().randrange(10**9)
     print("seeds from", first)
-    assert stuck(Rules, SEEDS) == 0
-    assert stuck(Rules, range(first, first + 40)) == 0
+    assert stuck(Exchange, SEEDS) == 0
+    assert stuck(Exchange, range(first, first + 40)) == 0
 
 
 def test_rules_tiny_outbox_leaves_nobody_parked() -> None:
-    assert stuck(Rules, SEEDS, max_outbox=2) == 0
+    assert stuck(Exchange, SEEDS, max_outbox=2) == 0
 
 
-class NoCheckAtConfirmation(Rules):
+class NoCheckAtConfirmation(Exchange):
     """Without R1, and without R8, which would make up for it later."""
 
     def confirmed(self, now: float) -> None:
@@ -83,21 +85,21 @@ class DropsWhatIsTooMuch(Outbox):
             super().put(key, line, now, limit)
 
 
-class _WithOutbox(Rules):
+class _WithOutbox(Exchange):
     outbox_kind: type[Outbox] = Outbox
     echo_kind: type[Echo] = Echo
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
-        self.outbox = self.outbox_kind(args[5])  # type: ignore[misc, arg-type]
-        self.echo = self.echo_kind(args[3], args[4])  # type: ignore[misc, arg-type]
+    def __init__(self, origin: str, targets: Any, pace: Pace, max_outbox: int) -> None:
+        super().__init__(origin, targets, pace, max_outbox=max_outbox)
+        self.outbox = self.outbox_kind(max_outbox)  # type: ignore[misc]
+        self.echo = self.echo_kind(pace)  # type: ignore[misc]
 
 
-def with_parts(outbox: type[Outbox] = Outbox, echo: type[Echo] = Echo) -> type[Rules]:
+def with_parts(outbox: type[Outbox] = Outbox, echo: type[Echo] = Echo) -> type[Exchange]:
     return type("Control", (_WithOutbox,), {"outbox_kind": outbox, "echo_kind": echo})
 
 
-CONTROLS: dict[str, tuple[type[Rules], int]] = {
+CONTROLS: dict[str, tuple[type[Exchange], int]] = {
     "R1 everything is checked at confirmation": (NoCheckAtConfirmation, 1000),
     "R2 in flight until acknowledged": (with_parts(ForgetsAtBreak), 1000),
     "R2 sent again if published in flight": (with_parts(SendsOnce), 1000),
@@ -116,7 +118,7 @@ def test_control_without_the_rule_leaves_some_parked(rule: str) -> None:
     )
 
 
-class Unnumbered(Rules):
+class Unnumbered(Exchange):
     """Without R6 and R8: the numbers of other processes are ignored."""
 
     def confirmed(self, now: float) -> None:
@@ -130,4 +132,4 @@ def test_control_hidden_reconnects_leave_some_parked() -> None:
 
 
 def test_rules_hidden_reconnects_are_noticed_by_the_numbers() -> None:
-    assert stuck(Rules, range(100), member=Hiding) == 0
+    assert stuck(Exchange, range(100), member=Hiding) == 0

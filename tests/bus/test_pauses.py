@@ -9,7 +9,12 @@ from aiopurgatory.bus.reconnecting import FIRST_PAUSE, LONGEST_PAUSE, STEADY, Pa
 
 def pauses(count: int, up_for: float, timed_out: bool, timeout: float = 5.0) -> list[float]:
     made = Pauses(timeout)
-    return [made.after(up_for, timed_out, 1.0) for _ in range(count)]
+    return [made.after(up_for, timed_out) for _ in range(count)]
+
+
+@pytest.fixture(autouse=True)
+def longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiopurgatory.backoff.random", lambda: 1.0)
 
 
 def test_pause_server_down_doubles_up_to_a_bound() -> None:
@@ -17,8 +22,11 @@ def test_pause_server_down_doubles_up_to_a_bound() -> None:
     assert pauses(100, 0.0, False)[-1] == LONGEST_PAUSE
 
 
-def test_pause_is_random() -> None:
-    assert Pauses(5.0).after(0.0, False, 0.0) == Pauses(5.0).after(0.0, False, 1.0) / 2
+@pytest.mark.parametrize("timed_out", [False, True])
+def test_half_of_a_pause_is_random(monkeypatch: pytest.MonkeyPatch, timed_out: bool) -> None:
+    longest = pauses(4, 0.0, timed_out)
+    monkeypatch.setattr("aiopurgatory.backoff.random", lambda: 0.0)
+    assert pauses(4, 0.0, timed_out) == [pause / 2 for pause in longest]
 
 
 def test_pause_broken_after_each_echo_grows_all_the_same() -> None:
@@ -29,10 +37,10 @@ def test_pause_broken_after_each_echo_grows_all_the_same() -> None:
 def test_pause_of_a_link_that_was_steady_is_the_first() -> None:
     made = Pauses(5.0)
     for _ in range(100):
-        made.after(0.0, False, 1.0)
-    assert made.after(STEADY, False, 1.0) == LONGEST_PAUSE
-    assert made.after(3 * STEADY, False, 1.0) < LONGEST_PAUSE / 2
-    assert made.after(7 * STEADY, False, 1.0) == FIRST_PAUSE
+        made.after(0.0, False)
+    assert made.after(STEADY, False) == LONGEST_PAUSE
+    assert made.after(3 * STEADY, False) < LONGEST_PAUSE / 2
+    assert made.after(7 * STEADY, False) == FIRST_PAUSE
 
 
 def test_pause_after_attempts_that_timed_out_grows_by_timeouts() -> None:
@@ -45,7 +53,7 @@ def test_pause_after_attempts_that_timed_out_grows_by_timeouts() -> None:
 def test_pause_after_an_answer_forgets_what_timed_out(up_for: float, timed_out: bool) -> None:
     made = Pauses(5.0)
     for _ in range(5):
-        made.after(0.0, True, 1.0)
-    assert made.after(up_for, timed_out, 1.0) <= LONGEST_PAUSE
-    made.after(0.0, False, 1.0)
-    assert made.after(0.0, True, 1.0) <= LONGEST_PAUSE
+        made.after(0.0, True)
+    assert made.after(up_for, timed_out) <= LONGEST_PAUSE
+    made.after(0.0, False)
+    assert made.after(0.0, True) <= LONGEST_PAUSE

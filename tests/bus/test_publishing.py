@@ -12,10 +12,10 @@ from private_servers import Server
 
 from aiopurgatory import Purgatory
 from aiopurgatory.bus import Bus
+from aiopurgatory.bus.exchange import Exchange
 from aiopurgatory.bus.outbox import Outbox
 from aiopurgatory.bus.postgres import PostgresBus
 from aiopurgatory.bus.redis import RedisBus
-from aiopurgatory.bus.rules import Rules
 
 from .servers import bus_on, proxied
 from .test_model import ForgetsAtBreak, NoCheckAtConfirmation
@@ -68,7 +68,7 @@ async def test_control_without_the_check_it_stays_parked(
 
     It does on PostgreSQL, too. But asyncpg drops a notification that arrives in one piece with the confirmation.
     """
-    monkeypatch.setattr(Rules, "confirmed", NoCheckAtConfirmation.confirmed)
+    monkeypatch.setattr(Exchange, "confirmed", NoCheckAtConfirmation.confirmed)
     assert await is_woken(server, way) == (server.kind == "redis" and way == "down")
 
 

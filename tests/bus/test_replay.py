@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from collections.abc import AsyncIterator, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,36 +14,38 @@ from private_proxy import Proxy
 from private_servers import Server
 
 from aiopurgatory.bus import Bus, BusConnectError
+from aiopurgatory.bus.exchange import Exchange
 from aiopurgatory.bus.missed import Entry, Missed
 from aiopurgatory.bus.redis import RedisBus
-from aiopurgatory.bus.rules import Rules
 from aiopurgatory.streams.redis import RedisLog
 
 from .conftest import fixture_of, made
-from .network import HEARTBEAT, TIMEOUT, Member, Network
+from .network import HEARTBEAT, PACE, TIMEOUT, Member, Network, targets
 from .servers import AclRedis, ClusterRedis, bus_on, proxied
 from .waits import Recorder, until
 
 ALL = "*"
 
 
+def what_is_missed(warn: Callable[[str], object] = lambda reason: None, kind: type[Missed] = Missed) -> Missed:
+    return kind(2 * PACE.noticed(), warn)
+
+
 class Process:
-    """Rules, and the keys they had checked."""
+    """An exchange, and the keys that it had checked."""
 
     def __init__(self) -> None:
         self.checked: list[Hashable] = []
         self.warnings: list[str] = []
-        self.rules = Rules(
-            "me",
-            lambda keys, _: self.checked.extend(keys),
-            lambda: self.checked.append(ALL),
-            HEARTBEAT,
-            TIMEOUT,
-            replays=True,
-            warn=self.warnings.append,
-        )
-        self.rules.confirmed(0.0)
+        self.exchange = Exchange("me", targets(self), PACE, what_is_missed(self.warnings.append))
+        self.exchange.confirmed(0.0)
         self.hear("@me 1 1", "-", "-")
+
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
+        self.checked.append(key)
+
+    def notify_all(self) -> None:
+        self.checked.append(ALL)
 
     def hear_three(self) -> None:
         """Hear the ids 1-1 to 1-3 of keys a to c."""
@@ -54,14 +56,14 @@ class Process:
 
     def hear(self, message: str, before: str, own: str = "-") -> None:
         head, feed, body = message.partition("\n")
-        self.rules.hear(f"{head} {before} {own}{feed}{body}", 0.0)
+        self.exchange.hear(f"{head} {before} {own}{feed}{body}", 0.0)
 
     def gap(self, now: float = 0.0) -> None:
-        self.rules.broken(now)
-        self.rules.confirmed(now)
+        self.exchange.broken(now)
+        self.exchange.confirmed(now)
 
     def read(self, *entries: Entry) -> None:
-        self.rules.replay(list(entries), 0.0)
+        self.exchange.replay(list(entries), 0.0)
 
 
 C: Entry = ("1-3", '@other 1 3\n"c"')
@@ -76,12 +78,12 @@ def process() -> Process:
 
 def test_gap_of_nothing_checks_nothing(process: Process) -> None:
     process.gap()
-    assert process.rules.reads_from() is None  # not before a message has come back
+    assert process.exchange.reads_from() is None  # not before a message has come back
     process.hear("@me 2 2", "1-3")
-    assert process.rules.reads_from() == "1-3"
+    assert process.exchange.reads_from() == "1-3"
     process.read(C)
-    assert (process.checked, process.rules.reads_from()) == ([], None)
-    process.rules.closed(0.0)
+    assert (process.checked, process.exchange.reads_from()) == ([], None)
+    process.exchange.closed(0.0)
     assert process.checked == []
 
 
@@ -90,13 +92,13 @@ def test_gap_checks_the_missed_keys_page_by_page(process: Process) -> None:
     process.hear("@me 2 2", "1-10")
     process.read(C, ("1-4", '@other 1 4\n"d"\n+1\n"e"'), ("1-5", '@third 1 1\n"d"'))
     assert process.checked == ["d", "e"]
-    assert process.rules.reads_from() == "1-5"
+    assert process.exchange.reads_from() == "1-5"
     process.read(("1-5", '@third 1 1\n"d"'), ("1-9", '@me 1 7\n"own"'), ("1-10", "@third 1 2\n[1]"))
     assert process.checked == ["d", "e", (1,)]
-    assert (process.rules.reads_from(), process.rules.replayed) == (None, 3)
+    assert (process.exchange.reads_from(), process.exchange.replayed) == (None, 3)
     process.hear('@other 1 9\n"f"', "1-10", "1-11")
-    assert process.rules.reads_from() is None
-    assert process.rules.gaps == 1
+    assert process.exchange.reads_from() is None
+    assert process.exchange.gaps == 1
 
 
 def test_gap_what_is_heard_while_reading_is_not_read_again(process: Process) -> None:
@@ -105,10 +107,10 @@ def test_gap_what_is_heard_while_reading_is_not_read_again(process: Process) -> 
     process.hear('@other 1 6\n"f"', "1-5", "1-6")
     process.read(C, ("1-4", '@other 1 4\n"d"'))
     assert process.checked == ["e", "f", "d"]
-    assert process.rules.reads_from() is None
+    assert process.exchange.reads_from() is None
     process.gap()
     process.hear("@me 3 2", "1-6")
-    assert process.rules.reads_from() == "1-6"
+    assert process.exchange.reads_from() == "1-6"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_gap_not_all_is_there_checks_everything_once(process: Process, entries: 
     assert process.checked == ["e", ALL]
     process.gap()
     process.hear("@me 3 2", "1-5")
-    assert process.rules.reads_from() == "1-5"
+    assert process.exchange.reads_from() == "1-5"
     process.read(("1-5", '@other 1 5\n"e"'))
     assert process.checked == ["e", ALL]
 
@@ -137,20 +139,20 @@ def test_gap_everything_checked_by_a_probe_goes_on_from_there(process: Process) 
     process.hear("@me 2 2", "1-9")
     process.read(("1-9", "@third 1 1\n9"))
     assert process.checked == [ALL]
-    assert process.rules.reads_from() == "1-9"
+    assert process.exchange.reads_from() == "1-9"
     process.read(("1-9", "@third 1 1\n9"), ("1-10", "@third 1 1\n10"))
     assert process.checked == [ALL, 10]
     process.gap()
     process.hear("@me 3 2", "1-10")
-    assert process.rules.reads_from() == "1-10"
+    assert process.exchange.reads_from() == "1-10"
 
 
 def test_hear_missing_id_on_a_link_is_a_gap_and_read(process: Process) -> None:
     process.hear("@other 1 9\n5", "1-4", "1-5")
-    assert process.rules.reads_from() == "1-3"
+    assert process.exchange.reads_from() == "1-3"
     process.read(C, ("1-4", "@third 1 1\n4"), ("1-5", "@other 1 9\n5"))
     assert process.checked == [5, 4, 5]
-    assert process.rules.gaps == 1
+    assert process.exchange.gaps == 1
 
 
 def test_gap_nothing_seen_before_checks_everything() -> None:
@@ -165,9 +167,9 @@ def test_gap_while_reading_reads_from_where_it_was(process: Process) -> None:
     process.read(C, ("1-4", "@other 1 4\n4"))
     process.gap()
     process.hear("@me 3 2", "1-10")
-    assert process.rules.reads_from() == "1-4"
-    process.rules.broken(0.0)
-    process.rules.closed(0.0)
+    assert process.exchange.reads_from() == "1-4"
+    process.exchange.broken(0.0)
+    process.exchange.closed(0.0)
     assert process.checked == [4, ALL]
 
 
@@ -175,7 +177,7 @@ def test_hear_everything_while_reading_reads_no_more(process: Process) -> None:
     process.gap()
     process.hear("@ 0 0\n*", "-", "1-1")
     assert process.checked == [ALL]
-    assert process.rules.reads_from() is None
+    assert process.exchange.reads_from() is None
     process.read()  # asked for before
     assert process.checked == [ALL]
     process.gap()
@@ -186,7 +188,7 @@ def test_hear_everything_while_reading_reads_no_more(process: Process) -> None:
 
 @pytest.mark.parametrize("message", ['"plain"', '@old 1 1\n"x"', "@old 1 1"])
 def test_hear_unkept_message_gaps_check_everything(process: Process, message: str) -> None:
-    process.rules.hear(message, 0.0)
+    process.exchange.hear(message, 0.0)
     process.checked.clear()
     process.gap()
     assert process.checked == [ALL]
@@ -198,50 +200,50 @@ EXPIRES = 2 * (1.5 * HEARTBEAT + TIMEOUT)
 
 @pytest.mark.parametrize(("later", "checked"), [(0.99 * EXPIRES, [ALL]), (1.01 * EXPIRES, [])])
 def test_hear_unkept_message_no_more_ends_its_mark(process: Process, later: float, checked: list[str]) -> None:
-    process.rules.hear('@old 1 1\n"x"', 0.0)
+    process.exchange.hear('@old 1 1\n"x"', 0.0)
     process.checked.clear()
-    process.rules.hear("@me 1 2 1-3 -", later)
+    process.exchange.hear("@me 1 2 1-3 -", later)
     process.gap(later)
     assert process.checked == checked
 
 
 def test_hear_unkept_message_of_another_program_never_ends_its_mark(process: Process) -> None:
-    process.rules.hear('"plain"', 0.0)
-    process.rules.hear("@me 1 2 1-3 -", 1e6)
+    process.exchange.hear('"plain"', 0.0)
+    process.exchange.hear("@me 1 2 1-3 -", 1e6)
     process.checked.clear()
     process.gap(1e6)
     assert process.checked == [ALL]
 
 
 def test_hear_unkept_message_before_a_long_outage_keeps_its_mark(process: Process) -> None:
-    process.rules.hear('@old 1 1\n"x"', 0.0)
+    process.exchange.hear('@old 1 1\n"x"', 0.0)
     process.gap(1e6)
     process.checked.clear()
-    process.rules.hear("@me 2 1 1-3 -", 1e6 + 0.1)  # the old process was not heard on this link yet
+    process.exchange.hear("@me 2 1 1-3 -", 1e6 + 0.1)  # the old process was not heard on this link yet
     process.gap(1e6 + 0.2)
     assert process.checked == [ALL]
 
 
 def test_hear_unkept_message_again_after_its_mark_checks_everything(process: Process) -> None:
-    process.rules.hear('@old 1 1\n"x"', 0.0)
-    process.rules.hear("@me 1 2 1-3 -", EXPIRES + 1.0)
+    process.exchange.hear('@old 1 1\n"x"', 0.0)
+    process.exchange.hear("@me 1 2 1-3 -", EXPIRES + 1.0)
     process.gap(EXPIRES + 2.0)
     process.checked.clear()
-    process.rules.hear("@old 1 2", EXPIRES + 3.0)
+    process.exchange.hear("@old 1 2", EXPIRES + 3.0)
     assert process.checked == [ALL]
 
 
 def test_hear_unkept_messages_warns_once(process: Process) -> None:
     for now in (0.0, 1.0, 3 * EXPIRES):
-        process.rules.hear("@old 1 1", now)
-        process.rules.hear("@me 1 2 1-3 -", now + 2 * EXPIRES)
+        process.exchange.hear("@old 1 1", now)
+        process.exchange.hear("@me 1 2 1-3 -", now + 2 * EXPIRES)
     assert len(process.warnings) == 1
     assert "pass it in all processes" in process.warnings[0]
 
 
 def test_hear_unkept_message_after_a_gap_makes_up_for_it(process: Process) -> None:
     process.gap()
-    process.rules.hear('"plain"', 0.0)
+    process.exchange.hear('"plain"', 0.0)
     assert process.checked == [ALL, "plain"]
 
 
@@ -254,25 +256,25 @@ class Reading(Member):
     network: Keeping
     verifies = True
 
-    def __init__(self, network: Network, kind: type[Rules], name: str, max_outbox: int) -> None:
+    def __init__(self, network: Network, kind: type[Exchange], name: str, max_outbox: int) -> None:
         super().__init__(network, kind, name, max_outbox)
-        self.rules = kind(name, self.check, self.check_all, HEARTBEAT, TIMEOUT, max_outbox, replays=True)
+        self.exchange = kind(name, targets(self), PACE, what_is_missed(), max_outbox=max_outbox)
         self.everything = 0
         self.kept: Entry | None = None
         self.server, self.acknowledged_at, self.last_head = 0, 0.0, ""
         self.answers: list[Entry] | None = None
         self.asked_at: float | None = None
 
-    def check_all(self) -> None:
+    def notify_all(self) -> None:
         self.everything += 1
-        super().check_all()
+        super().notify_all()
 
     def break_off(self) -> None:
         self.answers = self.asked_at = None
         super().break_off()
 
     def send(self) -> None:
-        if self.rules.reads_from() is None:
+        if self.exchange.reads_from() is None:
             was_sending = self.is_sending
             super().send()
             if self.is_sending and not was_sending and self.outgoing:
@@ -298,10 +300,10 @@ class Reading(Member):
 
     def read(self) -> None:
         """The server answers in one step, and the rules get the answer in a later one."""
-        first = self.rules.reads_from()
+        first = self.exchange.reads_from()
         if self.answers is not None:
             answers, self.answers, self.asked_at = self.answers, None, None
-            self.rules.replay(answers, self.network.now)
+            self.exchange.replay(answers, self.network.now)
         elif first is not None and self.is_subscribed and not self.is_sending:
             self.asked_at = self.network.now if self.asked_at is None else self.asked_at
             found = [entry for entry in self.network.entries if order(entry[0]) >= order(first)]
@@ -334,7 +336,7 @@ class Keeping(Network):
     loses = 0.5
     entries: list[Entry]
 
-    def __init__(self, kind: type[Rules], seed: int, member: type[Member] = Reading) -> None:
+    def __init__(self, kind: type[Exchange], seed: int, member: type[Member] = Reading) -> None:
         self.entries, self.server, self.last = [], 1, 0
         super().__init__(kind, seed, 1000, member)
 
@@ -387,7 +389,7 @@ def run(
     network: type[Keeping] = Keeping,
     member: type[Member] = Reading,
     seeds: range = range(60),
-    kind: type[Rules] = Rules,
+    kind: type[Exchange] = Exchange,
 ) -> tuple[int, int, int]:
     """Returns: how many waiters are stuck in the end; checks of everything; gaps."""
     stuck = everything = gaps = 0
@@ -398,7 +400,7 @@ def run(
         found.settle()
         stuck += found.parked_although_its_key_moved()
         everything += sum(each.everything for each in found.members if isinstance(each, Reading))
-        gaps += sum(each.rules.gaps for each in found.members)
+        gaps += sum(each.exchange.gaps for each in found.members)
     return stuck, everything, gaps
 
 
@@ -430,17 +432,17 @@ class NoHeadCheck(Missed):
         return super()._is_followed_by(entries)
 
 
-def rules_with(replay: type[Missed]) -> type[Rules]:
-    class Control(Rules):
+def exchange_with(kind: type[Missed]) -> type[Exchange]:
+    class Control(Exchange):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
-            self._replay = replay()  # type: ignore[misc]
+            self._missed = what_is_missed(kind=kind)  # type: ignore[misc]
 
     return Control
 
 
 def test_control_without_the_trim_check_some_are_lost() -> None:
-    assert run(Small, kind=rules_with(NoTrimCheck), seeds=range(200))[0] > 0
+    assert run(Small, kind=exchange_with(NoTrimCheck), seeds=range(200))[0] > 0
 
 
 def test_control_without_the_publishers_check_some_are_lost() -> None:
@@ -450,7 +452,7 @@ def test_control_without_the_publishers_check_some_are_lost() -> None:
 def test_control_without_the_look_at_the_head_some_are_lost() -> None:
     """An id is used again, and its first publisher is gone. With the comparison, the same seeds lose nothing."""
     assert run(Lossy, Unverified, range(209, 347))[0] == 0
-    assert run(Lossy, Unverified, range(209, 347), rules_with(NoHeadCheck))[0] > 0
+    assert run(Lossy, Unverified, range(209, 347), exchange_with(NoHeadCheck))[0] > 0
 
 
 # on a real Redis

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from aiopurgatory.bus import BusConnectError
+from aiopurgatory.bus.everything import SPACING
+from aiopurgatory.bus.gaps import Arrivals, Echo
 from aiopurgatory.bus.keys import pack
 from aiopurgatory.bus.reconnecting import FIRST_PAUSE
-from aiopurgatory.bus.rules import SPACING, Arrivals, Echo
 
 from .simulated import WAY, Fault, Network, Process, fleet, run_simulated
 
@@ -189,7 +190,7 @@ def test_joining_a_fleet_costs_one_check() -> None:
 
 def test_control_ages_unread_joining_costs_a_check_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without R9."""
-    monkeypatch.setattr("aiopurgatory.bus.rules.pack", lambda *arguments: pack(*arguments[:3]))
+    monkeypatch.setattr("aiopurgatory.bus.exchange.pack", lambda *arguments: pack(*arguments[:3]))
     assert run_simulated(checks_on_joining(20)) == (2, 0)
 
 

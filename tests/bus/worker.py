@@ -19,8 +19,8 @@ from random import Random
 from typing import Any
 
 from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.bus.gaps import Echo
 from aiopurgatory.bus.missed import Missed
-from aiopurgatory.bus.rules import Echo
 from aiopurgatory.bus.targets import Targets
 
 from .servers import bus_on

@@ -12,7 +12,7 @@ from typing import Any
 from aiopurgatory import GoneError, NotFoundError
 from aiopurgatory.errors import PurgatoryClosedError
 from aiopurgatory.streams import EndedError, Event, EventLog, Run, StoreDownError, TopicExistsError
-from aiopurgatory.streams.rules import number_in
+from aiopurgatory.streams.topic_state import number_in
 
 from .simulated import SimulatedServer, SimulatedStore
 from .virtual import VirtualLoop, play

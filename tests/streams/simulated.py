@@ -12,8 +12,8 @@ from typing import Any
 
 from aiopurgatory.streams import Run, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
-from aiopurgatory.streams.rules import END
 from aiopurgatory.streams.store import Change, Commit, Notify, Page
+from aiopurgatory.streams.topic_state import END
 
 #: The faults of a commit, and of its wake-up.
 FAULTS = ("reply lost", "not made", "wake-up lost")

@@ -12,14 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aiopurgatory import GoneError
-from aiopurgatory.streams import EndedError, StoreError, rules, writes
+from aiopurgatory.streams import EndedError, StoreError, topic_state, writes
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.streams.position import Position
-from aiopurgatory.streams.rules import State, Suspicion
 from aiopurgatory.streams.store import Commit, Page
 from aiopurgatory.streams.tail import Tail
+from aiopurgatory.streams.topic_state import Suspicion, TopicState
 from aiopurgatory.streams.writer import Writer
-from aiopurgatory.streams.writes import Appending
 
 from .scenario import LEASE, Step, run_scenario
 from .simulated import FAULTS
@@ -115,7 +114,7 @@ def without_life(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_pause(patch: pytest.MonkeyPatch) -> None:
-    def look(self: Suspicion, page: Page, state: State, now: float) -> float:
+    def look(self: Suspicion, page: Page, state: TopicState, now: float) -> float:
         return inf if not state.producer or state.end is not None else max(0.0, state.lease - page.idle)
 
     patch.setattr(Suspicion, "look", look)
@@ -136,14 +135,14 @@ def with_two_looks_in_a_row(patch: pytest.MonkeyPatch) -> None:
 def without_the_next_number(patch: pytest.MonkeyPatch) -> None:
     """Without S2: a reader does not notice dropped events, or that the next number is missing."""
 
-    def found(state: State, after: str | None) -> int:
-        number = rules._number(state, after)
+    def found(state: TopicState, after: str | None) -> int:
+        number = topic_state._number(state, after)
         if number is None:
             raise GoneError(after=state.id_of(state.first - 1))
         return number
 
     async def older(self: Position, topic: str) -> Any:
-        read = await self._tails.older(topic, self._number)
+        read = await self._tails.reads.older(topic, self._number)
         assert read is not None
         self._settle(read.state)
         return read.state, list(read.events)
@@ -154,16 +153,16 @@ def without_the_next_number(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_epochs(patch: pytest.MonkeyPatch) -> None:
-    number = rules._number
+    number = topic_state._number
 
-    def of_any_epoch(state: State, after: str | None) -> int | None:
+    def of_any_epoch(state: TopicState, after: str | None) -> int | None:
         _, dash, rest = (after or "").rpartition("-")
         return number(state, f"{state.epoch}{dash}{rest}" if after else None)
 
-    patch.setattr(rules, "_number", of_any_epoch)
+    patch.setattr(topic_state, "_number", of_any_epoch)
 
 
-def held_by_anybody(state: State | None, producer: str) -> State:
+def held_by_anybody(state: TopicState | None, producer: str) -> TopicState:
     if state is None or state.end is not None:
         raise EndedError
     return state
@@ -213,7 +212,7 @@ CONTROLS = {
         "write(0), listen(2, 0, None), copy(), write(1), wait(0.3), fail_over(1, 0.5), write(0), write(0), wait(1.5)",
     ),
     "S3, ids of writers": Control(
-        lambda patch: patch.setattr(Appending, "_former", lambda self, state: None),
+        lambda patch: patch.setattr(writes, "number_of", lambda stamp, state: 0),
         "write(0), wait(0.2), fault(0, 'reply lost'), write(0), wait(0.02), write(1), wait(0.5)",
     ),
     "S4, a producer that was replaced": Control(
@@ -242,7 +241,7 @@ CONTROLS = {
         "begin(0, False), listen(0, 0, None), wait(0.1), outage(3.0), wait(3.1), outage(1.2), wait(5.0)",
     ),
     "S6, an outage within the pause": Control(
-        lambda patch: patch.setattr(rules, "LOOKS", 1),
+        lambda patch: patch.setattr(topic_state, "LOOKS", 1),
         "begin(0, False), listen(0, 0, None), wait(0.1), outage(3.0), wait(3.1), outage(0.9), wait(5.0)",
     ),
     "S6, renewals come within the pause": Control(

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aiopurgatory.streams import EventLog
-from aiopurgatory.streams.rules import DEFAULT_KEEP, Keep, State, in_force, state_of
 from aiopurgatory.streams.store import NEWEST
+from aiopurgatory.streams.topic_state import DEFAULT_KEEP, Keep, TopicState, in_force, state_of
 
 from .conftest import ON_SERVERS, Open, log_at
 
@@ -174,6 +174,6 @@ async def test_memory_forgets_a_topic_at_its_expiry(monkeypatch: pytest.MonkeyPa
 
 def test_state_without_bounds_does_not_mention_them() -> None:
     """They would go over the wire with each event."""
-    assert "keep" not in json.loads(State("e", "s").text())
-    assert json.loads(State("e", "s", keep=Keep(5)).text())["keep"] == [5, 0, 0.0]
+    assert "keep" not in json.loads(TopicState("e", "s").text())
+    assert json.loads(TopicState("e", "s", keep=Keep(5)).text())["keep"] == [5, 0, 0.0]
     assert in_force(Keep(5)) == (5, *DEFAULT_KEEP[1:])

@@ -10,7 +10,7 @@ import pytest
 
 from aiopurgatory import GoneError, NotFoundError, Observer, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.streams import EndedError, Event, EventLog, MemoryLog, Run, TopicExistsError
-from aiopurgatory.streams.rules import number_in
+from aiopurgatory.streams.topic_state import number_in
 
 from .conftest import ON_SERVERS, Open, data_of, log_at, until
 

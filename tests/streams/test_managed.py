@@ -6,10 +6,11 @@ import asyncio
 import gc
 import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
-from private_servers import Postgres, Server, program
+from private_servers import Postgres, Redis, Server, program
 
 asyncpg = pytest.importorskip("asyncpg")
 pytest.importorskip("redis")
@@ -23,8 +24,13 @@ from aiopurgatory.bus.redis import RedisBus  # noqa: E402
 from aiopurgatory.streams import StoreDownError  # noqa: E402
 from aiopurgatory.streams.postgres import PostgresLog, tables_sql  # noqa: E402
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
+from aiopurgatory.streams.writes import RECENT  # noqa: E402
 
 from .conftest import data_of, log_at, make_tables, until  # noqa: E402
+
+
+class WithAof(Redis):
+    settings = ("appendonly yes", "appendfsync no", "auto-aof-rewrite-percentage 0")
 
 
 async def run_sql(url: str, sql: str, *arguments: Any) -> Any:
@@ -35,14 +41,14 @@ async def run_sql(url: str, sql: str, *arguments: Any) -> Any:
         await connection.close()
 
 
-def piped(tool: str, server: Server, database: str = "postgres", text: bytes | None = None) -> bytes:
+def piped(tool: str, server: Server, *options: str, text: bytes | None = None) -> bytes:
     """Run pg_dump or psql."""
-    command = [str(program(tool)), "-h", "127.0.0.1", "-p", str(server.port), "-U", "bus", database]
+    command = [str(program(tool)), "-h", "127.0.0.1", "-p", str(server.port), "-U", "bus", *options]
     environment = os.environ | {"PGPASSWORD": "secret"}
     return subprocess.run(command, env=environment, input=text, capture_output=True, check=True).stdout
 
 
-@pytest.mark.parametrize("where", ["another server", "another database", "the same place"])
+@pytest.mark.parametrize("where", ["another server", "another database", "the same place", "emptied tables"])
 async def test_postgres_restored_dump_is_another_life(own_postgres: Postgres, topic: str, where: str) -> None:
     """Its numbers are given again: a listener that has seen a lost event would miss the new one."""
     url, target = own_postgres.url(), own_postgres
@@ -50,7 +56,8 @@ async def test_postgres_restored_dump_is_another_life(own_postgres: Postgres, to
         for number in range(3):
             await log.append(topic, f"old {number}")
         kept = await log.last_id(topic)
-        dump = await asyncio.to_thread(piped, "pg_dump", own_postgres)
+        options = ("--data-only", "postgres") if where == "emptied tables" else ("postgres",)
+        dump = await asyncio.to_thread(piped, "pg_dump", own_postgres, *options)
         last = await log.append(topic, "old 3")
     if where == "another server":
         target = Postgres()
@@ -59,9 +66,10 @@ async def test_postgres_restored_dump_is_another_life(own_postgres: Postgres, to
         await run_sql(url, "CREATE DATABASE restored")
         url = own_postgres.url(database="restored")
     else:
-        await run_sql(url, "DROP TABLE events_topics, events_events")
+        what = "TRUNCATE" if where == "emptied tables" else "DROP TABLE"
+        await run_sql(url, f"{what} events_topics, events_events")
     try:
-        await asyncio.to_thread(piped, "psql", target, url.rpartition("/")[2].partition("?")[0], dump)
+        await asyncio.to_thread(piped, "psql", target, url.rpartition("/")[2].partition("?")[0], text=dump)
         async with PostgresLog(url) as log:
             await log.append(topic, "new 3")
             with pytest.raises(GoneError):
@@ -96,11 +104,29 @@ async def test_postgres_crash_that_loses_commits_is_told() -> None:
             assert (await anext(other.follow("room", kept))).data == "new"
 
 
+async def test_postgres_restart_takes_no_listener_s_place() -> None:
+    """Each start is another life of the data, but ids of earlier lives stay valid: nothing was lost."""
+    with Postgres() as server:
+        await make_tables(server.url())
+        async with PostgresLog(server.url()) as log:
+            ids, live = [await log.append("room", "0")], log.follow("room")
+            for number in range(1, 4):
+                for step in (server.kill, server.start):
+                    await asyncio.to_thread(step)
+                ids.append(await log.append("room", str(number), id=str(number)))
+            assert [(await anext(live)).data for _ in ids] == ["0", "1", "2", "3"]
+            assert len({id_.partition("-")[0] for id_ in ids}) == 4, "the control: each start was noticed"
+        async with PostgresLog(server.url()) as other:
+            for number, id_ in enumerate(ids[:-1]):
+                assert (await anext(other.follow("room", id_))).data == str(number + 1)
+
+
 @pytest.mark.parametrize(
     "function",
     [
         "pg_is_in_recovery()",
         "pg_postmaster_start_time()",
+        "pg_relation_filenode(regclass)",
         "pg_notify(text, text)",
         "pg_notification_queue_usage()",
         "pg_advisory_xact_lock(bigint)",
@@ -215,6 +241,30 @@ async def test_postgres_append_is_one_statement(topic: str) -> None:
                 told = file.read()
         # None of the pool, which resets a connection, or of a transaction. (asyncpg may look up types meanwhile.)
         assert [told.count(words) for words in ("pg_notify($8, $9)", "UNLISTEN", "BEGIN")] == [10, 0, 0], told
+
+
+@pytest.mark.parametrize(("recent", "least", "most"), [(RECENT, 500, 1_000), (0, 1_500, 3_000)], ids=["", "control"])
+@pytest.mark.parametrize("kind", [Postgres, WithAof])
+async def test_append_with_an_id_writes_few_bytes(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Server], recent: int, least: int, most: int
+) -> None:
+    """A topic remembers 64 writers, and each id is one."""
+    monkeypatch.setattr("aiopurgatory.streams.writes.RECENT", recent)
+    with kind() as server:
+        if kind is Postgres:
+            await make_tables(server.url())
+
+        async def written() -> int:
+            if kind is Postgres:
+                return int(await run_sql(server.url(), "SELECT pg_current_wal_lsn() - '0/0' + $1", 0))
+            return sum(path.stat().st_size for path in Path(server.folder).rglob("*.aof"))  # noqa: ASYNC240
+
+        async with log_at(server.url()) as log:
+            for number in range(160):
+                if number == 80:
+                    before = await written()
+                await log.append("room", "x" * 100, id=str(number))
+            assert least < (await written() - before) / 80 < most
 
 
 @pytest.mark.parametrize("driver", ["", "+asyncpg", "+psycopg"])

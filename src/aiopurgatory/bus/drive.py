@@ -1,14 +1,14 @@
-"""Runs the rules on an event loop for one link to the server, from subscription to break."""
+"""Runs the exchange on an event loop for one link to the server, from subscription to break."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from math import inf
-from typing import cast, final
+from typing import final
 
 from .engine import BusClosedError, EchoLostError, Engine, Link, NeverEchoedError, ReplayingLink
-from .rules import Rules
+from .exchange import Exchange
 
 #: Loop iterations before an answer counts as missing. After a stall, a loop runs its timers before it reads from its
 #: sockets.
@@ -24,11 +24,11 @@ class Drive:
         told: called without arguments after each acknowledgement and each received message.
     """
 
-    def __init__(self, engine: Engine, rules: Rules, timeout: float, told: Callable[[], object]) -> None:
-        self._engine, self._rules, self._timeout, self._told = engine, rules, timeout, told
+    def __init__(self, engine: Engine, exchange: Exchange, timeout: float, told: Callable[[], object]) -> None:
+        self._engine, self._exchange, self._timeout, self._told = engine, exchange, timeout, told
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
-        #: Messages that came before the rules knew that the subscription is confirmed; then None.
+        #: Messages that came before the exchange knew that the subscription is confirmed; then None.
         self._early: list[str] | None = []
         self._scope: asyncio.Timeout | None = None
         #: The future that the task awaits when there is nothing to send.
@@ -45,7 +45,7 @@ class Drive:
             async with asyncio.timeout(self._timeout):
                 self._link = await self._engine.open(self._hear, self.lose)
             self._raise_if_broken()
-            self._rules.confirmed(self._loop.time())
+            self._exchange.confirmed(self._loop.time())
             early, self._early = self._early or (), None
             for message in early:
                 self._hear(message)
@@ -59,7 +59,7 @@ class Drive:
             is_closed = self._is_over
             self.abort()
             if not is_closed:
-                self._rules.broken(self._loop.time())
+                self._exchange.broken(self._loop.time())
 
     def wake(self) -> None:
         """Wake the task: there is something to send."""
@@ -87,16 +87,17 @@ class Drive:
     async def _send_forever(self, link: Link) -> None:
         while True:
             self._raise_if_broken()
-            first = self._rules.reads_from()
+            first = self._exchange.reads_from()
             if first is not None:
-                await self._replay(cast(ReplayingLink, link), first)
+                assert isinstance(link, ReplayingLink), "its engine replays"
+                await self._replay(link, first)
                 continue
-            messages = self._rules.messages(self._loop.time())
+            messages = self._exchange.messages(self._loop.time())
             self._arm()
             if messages:
                 await link.send(messages)
                 self._raise_if_broken()  # a lost cancellation is no acknowledgement
-                self._rules.acknowledged(self._loop.time())
+                self._exchange.acknowledged(self._loop.time())
                 self._told()
             else:
                 # No await since messages(), so a later publish finds the sleeper.
@@ -108,7 +109,7 @@ class Drive:
         async with asyncio.timeout(self._timeout):
             entries = await link.read(first)
         self._raise_if_broken()
-        self._rules.replay(entries, self._loop.time())
+        self._exchange.replay(entries, self._loop.time())
         self._arm()
 
     def _raise_if_broken(self) -> None:
@@ -128,10 +129,10 @@ class Drive:
             self._early.append(message)
             return
         try:
-            self._rules.hear(message, self._loop.time())
+            self._exchange.hear(message, self._loop.time())
             self._told()
             self._arm()
-            if self._rules.reads_from() is not None:
+            if self._exchange.reads_from() is not None:
                 self.wake()
         except BaseException as exc:  # a client library may only log it, and the keys would be lost
             self._lose_by(exc)
@@ -147,11 +148,11 @@ class Drive:
     # time
 
     def _arm(self) -> None:
-        """Schedule _tick() for the next time in the rules. Call it after each change of the rules.
+        """Schedule _tick() for the next time in the exchange. Call it after each change of the exchange.
 
         An earlier timer stays, because its _tick() calls this again.
         """
-        when = self._rules.next_at()
+        when = self._exchange.next_at()
         if when < self._due and not self._is_over:
             if self._timer is not None:
                 self._timer.cancel()
@@ -163,20 +164,20 @@ class Drive:
         self._timer, self._due = None, inf
         now = self._loop.time()
         try:
-            self._rules.tick(now)
+            self._exchange.tick(now)
         except BaseException as exc:  # some targets were not checked
             self._lose_by(exc)
-        if self._rules.echo.is_overdue(now):
+        if self._exchange.echo.is_overdue(now):
             self._judge(GRACE)
             return
-        if self._rules.echo.is_probe_due(now):
+        if self._exchange.echo.is_probe_due(now):
             self.wake()
         self._arm()  # even after wake(): the task may be sending, and not call this soon
 
     def _judge(self, iterations: int) -> None:
         if self._is_over:
             return
-        if not self._rules.echo.is_overdue(self._loop.time()):
+        if not self._exchange.echo.is_overdue(self._loop.time()):
             self._arm()
         elif iterations > 0:
             self._loop.call_soon(self._judge, iterations - 1)
@@ -184,9 +185,9 @@ class Drive:
             self.lose(self._missing())
 
     def _missing(self) -> EchoLostError:
-        if self._rules.echo.is_acknowledgement_overdue(self._loop.time()):
+        if self._exchange.echo.is_acknowledgement_overdue(self._loop.time()):
             return EchoLostError("did not acknowledge a message in time: is it stopped, overloaded or cut off?")
-        if not self._rules.connected:
+        if not self._exchange.connected:
             return NeverEchoedError("does not send the bus its own messages")
         return EchoLostError(
             "no longer sends the bus its own messages, or too late: is the connection that listens cut off or slow, or "

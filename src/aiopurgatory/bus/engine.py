@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from ..arguments import require
 from ..errors import PurgatoryError
@@ -76,8 +76,9 @@ class Link(Protocol):
         """Drop both connections at once, without a closing handshake: the server may not answer. Called once."""
 
 
+@runtime_checkable
 class ReplayingLink(Link, Protocol):
-    """A link of an engine that ``replays``: its server keeps the newest messages, as missed.py says."""
+    """A link of a ReplayingEngine that replays."""
 
     async def read(self, first: str, /) -> list[tuple[str, str]]:
         """Return some kept messages in order, each with its id. The first one has the id *first*.
@@ -116,6 +117,17 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class ReplayingEngine(Engine, Protocol):
+    """An engine whose server may keep the newest messages, as missed.py says.
+
+    Args: replays: whether it does. Its links then are ReplayingLinks.
+    """
+
+    replays: bool
+
+
+@runtime_checkable
 class DataEngine(Engine, Protocol):
     """An engine whose links hear the messages with data (``keys.DATA``) of other channels as well."""
 

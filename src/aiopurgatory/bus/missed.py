@@ -1,4 +1,4 @@
-"""Which messages a gap has swallowed, if the server keeps the newest ones (R10 of rules.py). No I/O.
+"""Which messages a gap has swallowed, if the server keeps the newest ones (R10 of exchange.py). No I/O.
 
 The server keeps each message with keys in a stream, under an id that rises. Each message is heard with the id of the
 kept one before it, and with its own id, if it is kept. So a message that was missed shows in the next one, or in the
@@ -16,6 +16,8 @@ beyond it, or the server has lost data: check everything.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import inf
 from typing import Final, TypeAlias
 
 #: An id, and the text: the head, and the keys on the lines after it.
@@ -26,11 +28,17 @@ NO_ID: Final = "-"
 
 
 class Missed:
-    """Follows the ids of one process, over all its links."""
+    """Follows the ids of one process, over all its links.
 
-    __slots__ = ("_is_reading", "_seen", "_start", "_tail", "_tail_head")
+    Args:
+        lasts: seconds of one link without a message that the server does not keep, after which no process sends any.
+        warn: called once, with the reason why gaps check everything nevertheless.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_is_reading", "_seen", "_start", "_tail", "_tail_head", "_unkept")
+
+    def __init__(self, lasts: float, warn: Callable[[str], object]) -> None:
+        self._unkept: Final = _Unkept(lasts, warn)
         #: The id and the head of the message up to which all were seen, or everything was checked since.
         self._seen: tuple[str, str] | None = None
         #: On this link, everything was heard after the id _start and up to _tail. None: nothing was heard yet.
@@ -39,19 +47,25 @@ class Missed:
         #: Whether messages between _seen and _start have to be read.
         self._is_reading = False
 
-    def confirmed(self) -> bool:
-        """Start over for a new link. Returns: False: nothing was seen before, so everything must be checked."""
+    def confirmed(self, now: float) -> bool:
+        """Start over for a new link. Returns: False: more may be missing than can be read, so check everything."""
+        self._unkept.confirmed(now)
         self._start = self._tail = ""
         self._tail_head = None
         self._is_reading = False
-        return self._seen is not None
+        return self._seen is not None and not self._unkept.are_heard
 
     def is_new(self) -> bool:
         """Whether nothing was heard on this link yet."""
         return not self._tail
 
-    def hear(self, head: str, before: str, own: str) -> bool:
+    def hear_unkept(self, now: float, for_ever: bool) -> bool:
+        """Note a message that the server does not keep. Returns: whether it is the first, for some time."""
+        return self._unkept.hear(now, for_ever)
+
+    def hear(self, head: str, before: str, own: str, now: float) -> bool:
         """Note a message. Returns: False: something was missed that cannot be read, so everything must be checked."""
+        self._unkept.tick(now)
         is_known = True
         if before != self._tail:
             is_known = self._seen is not None or not self._tail
@@ -97,6 +111,33 @@ class Missed:
         if self._seen is not None and _head(entries[0][1]) != self._seen[1]:
             return False  # a server that has lost messages may use their ids again
         return len(entries) > 1 or _order(entries[0][0]) >= _order(self._start)
+
+
+class _Unkept:
+    """Messages that the server does not keep: a gap may have swallowed more of them. Args: as for Missed."""
+
+    __slots__ = ("_lasts", "_until", "_warn", "are_heard")
+
+    def __init__(self, lasts: float, warn: Callable[[str], object]) -> None:
+        self._lasts: Final = lasts
+        self._warn: Final = warn
+        #: Whether one was heard, and when that is over.
+        self.are_heard = False
+        self._until = -inf
+
+    def confirmed(self, now: float) -> None:
+        if self.are_heard:
+            self._until = max(self._until, now + self._lasts)
+
+    def tick(self, now: float) -> None:
+        self.are_heard = self.are_heard and now < self._until
+
+    def hear(self, now: float, for_ever: bool) -> bool:
+        if self._until == -inf:
+            self._warn("a gap checks everything, as some messages come without replay=: pass it in all processes")
+        self._until = max(self._until, inf if for_ever else now + self._lasts)
+        was_heard, self.are_heard = self.are_heard, True
+        return not was_heard
 
 
 def split_ids(head: str) -> tuple[str, str, str]:

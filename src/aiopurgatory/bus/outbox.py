@@ -1,4 +1,4 @@
-"""The keys that a bus has not sent yet, or that the server has not acknowledged yet (R2, R5 of rules.py)."""
+"""The keys that a bus has not sent yet, or that the server has not acknowledged yet (R2, R5 of exchange.py)."""
 
 from __future__ import annotations
 

@@ -48,6 +48,7 @@ POOLER: Final = (
     "address of PostgreSQL itself"
 )
 
+_LOGIN: Final = "check user and password in the dsn, and pg_hba.conf"
 _IDLE: Final = "end sessions that listen and are idle in a transaction (pg_stat_activity), as they fill the queue"
 _REMEDY_LISTEN: Final = f"{_IDLE}; if LISTEN then takes longer than the bus' timeout, raise it"
 _REMEDY_LEFT: Final = (
@@ -239,38 +240,31 @@ class PostgresEngine:
         return common or f"cannot use {self._where}: {str(exc) or type(exc).__name__}; {_remedy(exc)}"
 
 
+#: The first that fits holds.
+_REMEDIES: Final = {
+    asyncpg.LockNotAvailableError: "another session's commit holds the lock of NOTIFY: find it in pg_stat_activity; "
+    "does it wait for a synchronous standby (wait_event SyncRep)?",
+    asyncpg.ProgramLimitExceededError: f"the queue of NOTIFY is full: {_IDLE}",
+    asyncpg.ReadOnlySQLTransactionError: "it is a standby: add target_session_attrs=read-write to the dsn, and "
+    "all hosts",
+    asyncpg.InvalidPasswordError: _LOGIN,
+    asyncpg.InvalidAuthorizationSpecificationError: _LOGIN,
+    asyncpg.InsufficientPrivilegeError: "grant it to the user in the dsn",
+    asyncpg.InvalidCatalogNameError: "check the database name in the dsn",
+    asyncpg.TooManyConnectionsError: "raise max_connections: a bus takes two per process, or one if it only publishes",
+    asyncpg.CannotConnectNowError: "it is starting or stopping",
+    asyncpg.InvalidSQLStatementNameError: POOLER,
+    asyncpg.DuplicatePreparedStatementError: POOLER,
+    ssl.SSLError: "check the server's certificate, and sslmode and sslrootcert in the dsn",
+    FileNotFoundError: "check the paths in the dsn: sslrootcert, or host if it is a folder",
+    OSError: "check that it is running, host and port in the dsn, and for TLS sslmode and the certificates",
+}
+
+
 def _remedy(exc: Exception) -> str:
-    match exc:
-        case _BusyError():
-            return exc.remedy
-        case asyncpg.LockNotAvailableError():
-            return (
-                "another session's commit holds the lock of NOTIFY: find it in pg_stat_activity; does it wait for a "
-                "synchronous standby (wait_event SyncRep)?"
-            )
-        case asyncpg.ProgramLimitExceededError():
-            return "the queue of NOTIFY is full: end sessions that listen and are idle in a transaction"
-        case asyncpg.ReadOnlySQLTransactionError():
-            return "it is a standby: add target_session_attrs=read-write to the dsn, and all hosts"
-        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
-            return "check user and password in the dsn, and pg_hba.conf"
-        case asyncpg.InsufficientPrivilegeError():
-            return "grant it to the user in the dsn"
-        case asyncpg.InvalidCatalogNameError():
-            return "check the database name in the dsn"
-        case asyncpg.TooManyConnectionsError():
-            return "the bus takes two connections per process, or one if it only publishes: raise max_connections"
-        case asyncpg.CannotConnectNowError():
-            return "it is starting or stopping"
-        case asyncpg.InvalidSQLStatementNameError() | asyncpg.DuplicatePreparedStatementError():
-            return POOLER
-        case ssl.SSLError():
-            return "check the server's certificate, and sslmode and sslrootcert in the dsn"
-        case FileNotFoundError():
-            return "check the paths in the dsn: sslrootcert, or host if it is a folder"
-        case OSError():
-            return "check that it is running, host and port in the dsn, and for TLS sslmode and the certificates"
-    return "check the dsn"
+    if isinstance(exc, _BusyError):
+        return exc.remedy
+    return next((remedy for kind, remedy in _REMEDIES.items() if isinstance(exc, kind)), "check the dsn")
 
 
 class _PostgresLink:

@@ -1,16 +1,16 @@
-"""Keeps a bus connected, one link after another with pauses in between (R4 of rules.py), and completes its flushes."""
+"""Keeps a bus connected, one link after another with pauses in between (R4 of exchange.py). Completes its flushes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from random import random
 from typing import Final, final
 
+from ..backoff import backoff
 from ..clock import cancellations
 from .drive import Drive
 from .engine import BusClosedError, EchoLostError, Engine
-from .rules import Rules
+from .exchange import Exchange
 
 #: Seconds: the first pause, and the longest. Pauses double with each break.
 FIRST_PAUSE: Final = 0.05
@@ -33,12 +33,12 @@ class Reconnecting:
     """Opens a new link each time one breaks, from one start of a bus to its close.
 
     Args:
-        rules: new ones for each start.
+        exchange: new ones for each start.
         timeout: seconds that connecting may take.
     """
 
-    def __init__(self, engine: Engine, rules: Rules, timeout: float) -> None:
-        self._engine, self.rules, self._timeout = engine, rules, timeout
+    def __init__(self, engine: Engine, exchange: Exchange, timeout: float) -> None:
+        self._engine, self.exchange, self._timeout = engine, exchange, timeout
         self._task: asyncio.Task[None] | None = None
         self._pauses: Final = Pauses(timeout)
         self._drive: Drive | None = None
@@ -68,7 +68,7 @@ class Reconnecting:
 
     async def flush(self) -> None:
         """Wait until the server has acknowledged every key. Raises: BusClosedError: stop() was called before."""
-        outbox = self.rules.outbox
+        outbox = self.exchange.outbox
         mark = outbox.mark()
         await self._until(lambda: outbox.acknowledged_up_to() >= mark, "the server acknowledged every key")
 
@@ -106,16 +106,16 @@ class Reconnecting:
         try:
             while not self._is_stopped:
                 self._up_at = None
-                self._drive = Drive(self._engine, self.rules, self._timeout, self._look)
+                self._drive = Drive(self._engine, self.exchange, self._timeout, self._look)
                 self.error = error = await self._broken(self._drive)
                 if not self.was_up:
                     return
                 up_for = 0.0 if self._up_at is None else time() - self._up_at
                 timed_out = isinstance(error, TimeoutError | EchoLostError)
-                await asyncio.sleep(self._pauses.after(up_for, timed_out, random()))
+                await asyncio.sleep(self._pauses.after(up_for, timed_out))
         finally:
             self.stop()
-            self.rules.closed(time())
+            self.exchange.closed(time())
 
     async def _broken(self, drive: Drive) -> Exception:
         """Serve a link until it breaks. Returns: the error that broke it."""
@@ -142,7 +142,7 @@ class Reconnecting:
 
     def _look(self) -> None:
         """Note an echo or an acknowledgement."""
-        if self.rules.connected and self._up_at is None:
+        if self.exchange.connected and self._up_at is None:
             self._up_at, self.was_up = asyncio.get_running_loop().time(), True
         self._tell()
 
@@ -170,18 +170,17 @@ class Pauses:
         self._breaks = 0.0
         self._timed_out = 0
 
-    def after(self, up_for: float, timed_out: bool, chance: float) -> float:
+    def after(self, up_for: float, timed_out: bool) -> float:
         """Return the seconds to wait after a link broke, or could not be opened.
 
         Args:
             up_for: seconds since the link's first echo; 0.0 if there was none.
             timed_out: whether the server did not answer in time.
-            chance: a random number from 0 to 1, so that processes don't return in a herd.
         """
         self._breaks = min(max(0.0, self._breaks - up_for / STEADY) + 1.0, _MOST_BREAKS)
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (self._breaks - 1.0))
+        pause = backoff(self._breaks - 1.0, FIRST_PAUSE, LONGEST_PAUSE)
         before = 0 if up_for else self._timed_out
         self._timed_out = min(before + 1, _MOST_TIMED_OUT) if timed_out else 0
         if self._timed_out > 1:
-            pause = max(pause, min(self._timeout * 2.0 ** (self._timed_out - 2), max(self._timeout, LONGEST_TIMED_OUT)))
-        return float(pause * (0.5 + chance / 2))
+            pause = max(pause, backoff(self._timed_out - 2, self._timeout, max(self._timeout, LONGEST_TIMED_OUT)))
+        return pause

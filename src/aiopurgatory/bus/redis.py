@@ -25,7 +25,7 @@ from .targets import Target
 _ROLE_INTERVAL: Final = 1.0
 #: Kept messages to read at a time.
 _PAGE: Final = 100
-#: Keeps and publishes messages (R10 of rules.py). Each is followed by its keys; one without keys is not kept. A message
+#: Keeps and publishes messages (R10 of exchange.py). Each is followed by its keys; one without is not kept. A message
 #: goes out with the id of the kept one before it, and its own. Ids count up from 0-1, so that the one before need not
 #: be read. The first probe is kept, so that a process knows an id before its first gap. The stream goes a day after the
 #: last probe: a name out of use leaves nothing behind. Returns: the id of the last message; of a probe, that before it.
@@ -98,7 +98,7 @@ class RedisEngine:
         self._channel, self._listens, self._replay = channel, listens, replay
         # All databases of a server share its channels. They must also share the stream.
         self._redis = RedisServer(url, bool(replay), bool(replay), password)
-        self.replays: Final = bool(replay)
+        self.replays = bool(replay)
         self.data_channels: list[str] = []
         #: The server that acknowledged the last message, and None if there was none; and the time.
         self.last_server: object = None
@@ -149,27 +149,31 @@ class RedisEngine:
         return common or f"cannot use {where}: {why}; {self._remedy(exc)}"
 
     def _remedy(self, exc: Exception) -> str:
-        match exc:
-            case exceptions.AuthenticationError() | exceptions.AuthenticationWrongNumberOfArgsError():
-                return "check user and password in the url"
-            case exceptions.NoPermissionError() if self._replay:
+        if isinstance(exc, exceptions.NoPermissionError):
+            if self._replay:
                 rights = "+subscribe +publish +script +evalsha +xadd +xrange +xrevrange +expire"
                 return f"the user needs {rights} &{self._channel} ~{self._channel}:replay"
-            case _ if str(exc).startswith("it is Redis "):
-                return "replay= needs Redis 7 or Valkey: leave it out"
-            case exceptions.NoPermissionError():
-                return f"the user needs +subscribe, +publish and &{self._channel}: ACL SETUSER name &{self._channel}"
-            case exceptions.BusyLoadingError():
-                return "it is starting"
-            case _ if "max number of clients" in str(exc):
-                return "the bus takes two connections per process, or one if it only publishes: raise maxclients"
-            case _ if isinstance(exc, ssl.SSLError) or "SSL" in str(exc):
-                return "check the certificates, and ssl_ca_certs in the url"
-            case _ if "No such file" in str(exc):
-                return "check the paths in the url: ssl_ca_certs, or that of unix://"
-            case OSError() | exceptions.ConnectionError():
-                return "check that it is running, host and port in the url, and for TLS that it begins with rediss:"
-        return "check the url"
+            return f"the user needs +subscribe, +publish and &{self._channel}: ACL SETUSER name &{self._channel}"
+        return next(remedy for kind, words, remedy in _REMEDIES if isinstance(exc, kind) and words in str(exc))
+
+
+_LOGIN: Final = "check user and password in the url"
+_TLS: Final = "check the certificates, and ssl_ca_certs in the url"
+_DOWN: Final = "check that it is running, host and port in the url, and for TLS that it begins with rediss:"
+#: The first that fits holds: the class of an error, words in it, and the remedy.
+_REMEDIES: Final[list[tuple[type[Exception], str, str]]] = [
+    (exceptions.AuthenticationError, "", _LOGIN),
+    (exceptions.AuthenticationWrongNumberOfArgsError, "", _LOGIN),
+    (Exception, "it is Redis ", "replay= needs Redis 7 or Valkey: leave it out"),
+    (exceptions.BusyLoadingError, "", "it is starting"),
+    (Exception, "max number of clients", "raise maxclients: a bus takes two per process, or one if it only publishes"),
+    (ssl.SSLError, "", _TLS),
+    (Exception, "SSL", _TLS),
+    (Exception, "No such file", "check the paths in the url: ssl_ca_certs, or that of unix://"),
+    (OSError, "", _DOWN),
+    (exceptions.ConnectionError, "", _DOWN),
+    (Exception, "", "check the url"),
+]
 
 
 class _RedisLink:

@@ -22,7 +22,7 @@ from .engine import Lost
 
 Command: TypeAlias = tuple[str | int, ...]
 #: Of a command, to be awaited. It raises what the server, or the end of the connection, says.
-Answer: TypeAlias = asyncio.Future[Any]
+Reply: TypeAlias = asyncio.Future[Any]
 
 #: Its stub knows tuples of one part only. That of redis-py has no types.
 _pack: Final = cast(Callable[[Command], bytes], hiredis.pack_command)
@@ -155,7 +155,7 @@ class RedisServer:
         return wire
 
 
-async def require_master(role: Answer) -> dict[bytes, Any]:
+async def require_master(role: Reply) -> dict[bytes, Any]:
     """Return the facts in the answer to HELLO. Raises: ReplicaError: the server is a replica."""
     answer = await _unless_refused(role) or ()  # Redis before 6, or renamed: the role stays unknown
     facts: dict[bytes, Any] = dict(zip(answer[::2], answer[1::2], strict=False))
@@ -165,7 +165,7 @@ async def require_master(role: Answer) -> dict[bytes, Any]:
     return facts
 
 
-async def _unless_refused(answer: Answer) -> Any:
+async def _unless_refused(answer: Reply) -> Any:
     """Return *answer*; None: its command is forbidden, renamed or unknown."""
     try:
         return await answer
@@ -190,7 +190,7 @@ class Wire(asyncio.Protocol):
         self._reader = hiredis.Reader(exceptions.InvalidResponse, _error, notEnoughData=MORE)
         self._loop = asyncio.get_running_loop()
         #: The answers that the server owes, the oldest first.
-        self._owed: deque[Answer] = deque()
+        self._owed: deque[Reply] = deque()
         self._is_over = False
         #: Of connect_to_master(): what the server tells of itself, and the incarnation of its data, which a restart or
         #: a failover changes; empty: it does not say.
@@ -199,11 +199,11 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.WriteTransport = connection.transport()
         self._transport.set_protocol(self)
 
-    def call(self, *command: str | int) -> Answer:
+    def call(self, *command: str | int) -> Reply:
         """Call a command. Raises: ConnectionError: the connection has ended."""
         return self.call_all([command])[0]
 
-    def call_all(self, commands: Collection[Command]) -> list[Answer]:
+    def call_all(self, commands: Collection[Command]) -> list[Reply]:
         """Call *commands*, sent together. Raises: ConnectionError: the connection has ended."""
         if self._is_over:
             raise ConnectionError("the connection has ended")
@@ -257,7 +257,7 @@ def _error(text: str) -> Exception:
     return exc
 
 
-def _fail(answer: Answer, exc: Exception) -> None:
+def _fail(answer: Reply, exc: Exception) -> None:
     if not answer.done():
         answer.set_exception(exc)
         answer.exception()  # retrieved: its task may be gone

@@ -10,15 +10,17 @@ from collections.abc import Hashable, Iterable
 from contextvars import Context
 from functools import partial
 from math import inf
-from typing import TypedDict, cast
+from typing import TypedDict
 
 from ..arguments import require_seconds
 from ..clock import running_loop
 from ..core.kit import Observer
 from .bus import Bus, BusStatistics
-from .engine import CHANNEL, BusClosedError, BusConnectError, DataEngine, Engine
+from .engine import CHANNEL, BusClosedError, BusConnectError, DataEngine, Engine, ReplayingEngine
+from .exchange import Exchange
+from .gaps import Pace
+from .missed import Missed
 from .reconnecting import Reconnecting
-from .rules import Rules
 from .targets import Target
 
 logger = logging.getLogger("aiopurgatory")
@@ -73,7 +75,7 @@ class ServerBus(Bus):
         require_seconds("spread", spread, 0.0, 3600.0)
         super().__init__(targets, observers=observers, name=name)
         self._engine = engine
-        self._heartbeat, self._timeout, self._spread = heartbeat, timeout, spread
+        self._timeout, self._pace = timeout, Pace(heartbeat, timeout, spread)
         #: Of the newest start.
         self._reconnecting = self._new_reconnecting()
         #: Why its task has ended by itself.
@@ -81,8 +83,8 @@ class ServerBus(Bus):
 
     def __repr__(self) -> str:
         state = "connected" if self._is_connected() else "disconnected" if self._is_open else "closed"
-        rules = self._reconnecting.rules
-        return f"<{type(self).__name__} {self.name!r} {state} outbox={len(rules.outbox)} gaps={rules.gaps}>"
+        exchange = self._reconnecting.exchange
+        return f"<{type(self).__name__} {self.name!r} {state} outbox={len(exchange.outbox)} gaps={exchange.gaps}>"
 
     async def start(self) -> None:
         """Connect, in the running loop. Return when the first echo has arrived.
@@ -125,7 +127,7 @@ class ServerBus(Bus):
         if not is_open or self._pid != os.getpid():
             return
         try:
-            if self._loop is asyncio.get_running_loop() and reconnecting.rules.connected:
+            if self._loop is asyncio.get_running_loop() and reconnecting.exchange.connected:
                 async with asyncio.timeout(self._timeout):
                     await reconnecting.flush()
         except (TimeoutError, BusClosedError):
@@ -135,7 +137,7 @@ class ServerBus(Bus):
 
     def _publish(self, key: Hashable, line: str, limit: int | None) -> None:
         assert self._loop is not None, "it is open"
-        self._reconnecting.rules.publish(key, line, self._loop.time(), limit)
+        self._reconnecting.exchange.publish(key, line, self._loop.time(), limit)
         self._reconnecting.wake()
 
     async def flush(self) -> None:
@@ -155,44 +157,34 @@ class ServerBus(Bus):
 
         In a forked child process, a bus of the parent is not connected.
         """
-        rules, connected = self._reconnecting.rules, self._is_connected()
+        exchange, connected = self._reconnecting.exchange, self._is_connected()
         is_alive = self._is_open or self._died is not None
         now = self._loop.time() if self._loop is not None and is_alive and not self._loop.is_closed() else -inf
         return BusStatistics(
             name=self.name,
             connected=connected,
-            gaps=rules.gaps,
-            since_echo=now - rules.echo.echoed_at if connected else None,
-            outbox=len(rules.outbox),
-            outbox_age=max(0.0, now - rules.outbox.oldest_at()),
-            published=rules.published,
-            received=rules.received,
-            replayed=rules.replayed,
-            malformed=rules.malformed,
+            gaps=exchange.gaps,
+            since_echo=now - exchange.echo.echoed_at if connected else None,
+            outbox=len(exchange.outbox),
+            outbox_age=max(0.0, now - exchange.outbox.oldest_at()),
+            published=exchange.published,
+            received=exchange.received,
+            replayed=exchange.replayed,
+            malformed=exchange.malformed,
             error=None if connected else self._why_not_connected(),
         )
 
     # inside
 
     def _new_reconnecting(self) -> Reconnecting:
-        fan = self._targets
-        replays = getattr(self._engine, "replays", False)  # most engines have no such attribute
-        rules = Rules(
-            secrets.token_hex(8),
-            fan.check,
-            fan.check_all,
-            self._heartbeat,
-            self._timeout,
-            spread=self._spread,
-            replays=replays and self._listens,
-            listens=self._listens,
-            tell=fan.tell,
-            warn=partial(logger.warning, "bus %r: %s", self.name),
-        )
-        return Reconnecting(self._engine, rules, self._timeout)
+        missed = None
+        if self._listens and isinstance(self._engine, ReplayingEngine) and self._engine.replays:
+            missed = Missed(2 * self._pace.noticed(), partial(logger.warning, "bus %r: %s", self.name))
+        exchange = Exchange(secrets.token_hex(8), self._targets, self._pace, missed, self._listens)
+        return Reconnecting(self._engine, exchange, self._timeout)
 
     def _is_connected(self) -> bool:
-        return self._reconnecting.rules.connected and self._is_open and self._pid == os.getpid()
+        return self._reconnecting.exchange.connected and self._is_open and self._pid == os.getpid()
 
     async def _until_up(self, reconnecting: Reconnecting) -> None:
         try:
@@ -227,7 +219,7 @@ class ServerBus(Bus):
         do not disappear.
         """
         reconnecting.stop()  # a task cancelled before its first step has not called it
-        outbox = reconnecting.rules.outbox
+        outbox = reconnecting.exchange.outbox
         if len(outbox):
             keys = f"{len(outbox)} keys that the server has not acknowledged"
             logger.warning("bus %r ended with %s: other processes may not check them", self.name, keys)
@@ -241,7 +233,8 @@ class ServerBus(Bus):
 
 def hear_data(bus: ServerBus, channel: str) -> None:
     """Have *bus* hear messages with data on *channel* as well. If it is open, it connects anew, which is a gap."""
-    channels = cast(DataEngine, bus._engine).data_channels
+    assert isinstance(bus._engine, DataEngine), "it is of a bus that logs may share"
+    channels = bus._engine.data_channels
     if channel in channels:
         return
     channels.append(channel)

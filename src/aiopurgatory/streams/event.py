@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +15,7 @@ from ..sse import event_text
 MAX_DATA: Final = 1 << 20
 #: What would end the line of an id or a name, or have an EventSource ignore the id.
 _ENDS: Final = re.compile(r"[\r\n\0]")
+_LOG_NAME: Final = re.compile(r"[\w-]*[^\W_][\w-]*", re.ASCII)
 #: Names that an EventSource, or a log, gives a meaning of its own.
 RESERVED: Final = frozenset({"end", "error", "gone", "open", "replaced"})
 
@@ -67,19 +69,19 @@ class Event:
         return self._sse
 
 
-def require_name(name: object) -> None:
+def _require(parameter: str, text: object, most: int, fits: Callable[[str], bool], rule: str) -> None:
+    require_text(parameter, text)
+    require(isinstance(text, str) and 1 <= len(text) <= most and fits(text), parameter, rule, text)
+
+
+def require_log_name(name: object) -> None:
     """Raises: TypeError, ValueError: not every server allows *name* as the name of a log."""
-    require_text("name", name)
-    plain = isinstance(name, str) and 1 <= len(name) <= 40 and name.isascii()
-    plain = plain and str(name).replace("_", "").replace("-", "").isalnum()
-    require(plain, "name", "1 to 40 letters, digits, _ and -", name)
+    _require("name", name, 40, lambda text: bool(_LOG_NAME.fullmatch(text)), "1 to 40 letters, digits, _ and -")
 
 
 def require_topic(topic: object) -> None:
     """Raises: TypeError, ValueError: *topic* is no text of 1 to 200 characters."""
-    require_text("topic", topic)
-    plain = isinstance(topic, str) and 1 <= len(topic) <= 200 and "\0" not in topic
-    require(plain, "topic", "of 1 to 200 characters, without NUL", topic)
+    _require("topic", topic, 200, lambda text: "\0" not in text, "of 1 to 200 characters, without NUL")
 
 
 def require_event(data: object, name: object) -> None:
@@ -91,14 +93,10 @@ def require_event(data: object, name: object) -> None:
     if len(data.encode()) > MAX_DATA:
         raise ValueError(f"data must be at most {MAX_DATA:,} bytes, got {len(data.encode()):,}; store it elsewhere")
     if name is not None:
-        require_text("name", name)
-        plain = isinstance(name, str) and 1 <= len(name) <= 100 and name.isprintable()
-        require(plain, "name", "of 1 to 100 printable characters", name)
+        _require("name", name, 100, str.isprintable, "of 1 to 100 printable characters")
         require(name not in RESERVED, "name", f"none of {', '.join(sorted(RESERVED))}", name)
 
 
 def require_reason(reason: object) -> None:
     """Raises: TypeError, ValueError: an end cannot have this *reason*."""
-    require_text("reason", reason)
-    plain = isinstance(reason, str) and 1 <= len(reason) <= 200 and reason.isprintable()
-    require(plain, "reason", "of 1 to 200 printable characters", reason)
+    _require("reason", reason, 200, str.isprintable, "of 1 to 200 printable characters")

@@ -17,13 +17,13 @@ from ..core.kit import Observer, core_of
 from ..errors import PurgatoryClosedError
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
-from .event import StoreDownError, require_event, require_name, require_reason, require_topic
+from .event import StoreDownError, require_event, require_log_name, require_reason, require_topic
 from .follow import Follow
 from .position import Position
-from .rules import Keep, in_force, state_of
 from .run import Run, Runs
 from .store import NEWEST, Store, WatchedStore
 from .tails import Tails
+from .topic_state import Keep, in_force, state_of
 from .writer import Writer
 from .writes import Appending, Write, stamp_of
 
@@ -132,7 +132,7 @@ class EventLog(Starting):
         observers: Iterable[Observer] = (),
     ) -> None:
         require_methods("store", store, ("open", "aclose", "read", "commit"), "Store")
-        require_name(name)
+        require_log_name(name)
         for parameter, least in (("keep_events", keep_events), ("keep_bytes", keep_bytes)):
             if least is not None:
                 require_int(parameter, least, 1)
@@ -260,9 +260,9 @@ class EventLog(Starting):
             topics=0 if tails is None else len(tails),
             listeners=self.purgatory.num_delayed,
             window_bytes=0 if tails is None else tails.windows.size,
-            reads=0 if tails is None else tails.reads,
+            reads=0 if tails is None else tails.reads.count,
             appended=self._appended,
-            abandoned=0 if tails is None else tails.abandoned,
+            abandoned=0 if tails is None else tails.reads.abandoned,
             error=None if tails is None else self._store.error,
         )
 

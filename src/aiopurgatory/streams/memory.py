@@ -30,9 +30,9 @@ class MemoryLog(EventLog):
 class _Topic:
     version: str = ""
     state: str = ""
+    archive: str = ""
     touched: float = 0.0
     expires: float = 0.0
-    first: int = 0
     rows: list[Row] = field(default_factory=list)
 
 
@@ -74,7 +74,7 @@ class MemoryStore:
                 self._drop_old(now)
                 self._topics[topic] = kept
             kept.version, kept.state, kept.touched = commit.version, commit.state, now
-            kept.expires = now + commit.keep
+            kept.archive, kept.expires = commit.archive or kept.archive, now + commit.keep
             kept.rows += commit.rows
             if kept.rows and kept.rows[0][0] < commit.first:
                 del kept.rows[: commit.first - kept.rows[0][0]]
@@ -86,7 +86,7 @@ class MemoryStore:
 
     def _page(self, topic: _Topic, rows: list[Row]) -> Page:
         now = self._clock()
-        return Page(topic.version, topic.state, now - topic.touched, now, self._server, rows)
+        return Page(topic.version, topic.state, now - topic.touched, now, self._server, rows, topic.archive)
 
     def _drop_old(self, now: float) -> None:
         while self._topics:

@@ -8,9 +8,10 @@ from typing import final
 
 from ..errors import GoneError, NotFoundError
 from .event import Event, StoreDownError, StoreError
-from .rules import State, number_in, place
+from .shared import MAX_ROWS
 from .tail import Tail
-from .tails import MAX_ROWS, Tails
+from .tails import Tails
+from .topic_state import TopicState, number_in, place
 
 
 @final
@@ -155,14 +156,14 @@ class Position:
         """Whether the unknown topic was waited for long enough (S9)."""
         return tail.is_absent and asyncio.get_running_loop().time() >= self._until
 
-    def _settle(self, state: State) -> None:
+    def _settle(self, state: TopicState) -> None:
         """Find the id in *state*. Raises: GoneError."""
         self._number = place(state, self.id)
         if self.id is not None or state.producer:  # else it is the oldest one kept, until there was an event
             self.id = state.id_of(self._number)
 
-    async def _older(self, topic: str) -> tuple[State, list[Event]]:
-        read = await self._tails.older(topic, self._number)
+    async def _older(self, topic: str) -> tuple[TopicState, list[Event]]:
+        read = await self._tails.reads.older(topic, self._number)
         if read is None:
             raise NotFoundError(f"the topic is not there any more: {topic!r}")
         # The topic may have changed since: compare again (S2).

@@ -19,10 +19,10 @@ from ..bus.addresses import Password
 from ..bus.postgres import POOLER, SCRIPT, PostgresBus, PostgresEngine, fetch_in
 from ..clock import cancellations
 from ..errors import PurgatoryError
-from .event import StoreDownError, require_name
+from .event import StoreDownError, require_log_name
 from .log import EventLog, LogOptions
-from .rules import DEFAULT_KEEP, state_of
 from .store import NEWEST, Commit, Notify, Page, Row, Store
+from .topic_state import DEFAULT_KEEP, state_of
 from .wakeups import LogBus
 from .writer import named
 from .writes import Decide
@@ -68,8 +68,15 @@ class PostgresLog(EventLog):
         require(pool is None or isinstance(pool, asyncpg.Pool), "pool", "a pool of asyncpg, or None", pool)
         name, keep = options.get("name", "events"), options.get("keep_seconds") or DEFAULT_KEEP.seconds
         observers = options["observers"] = tuple(options.get("observers", ()))
-        log_bus = LogBus(name, PostgresBus, dsn, bus, heartbeat, timeout, observers, password)
-        self._tables = PostgresStore(dsn, name, log_bus, timeout, connections, keep, password, pool)
+        bus_options: dict[str, Any] = {
+            "heartbeat": heartbeat,
+            "timeout": timeout,
+            "observers": observers,
+            "password": password,
+        }
+        log_bus = LogBus(name, PostgresBus, dsn, bus, **bus_options)
+        engine = PostgresEngine(dsn, "aiopurgatory", timeout, password=password)
+        self._tables = PostgresStore(engine, name, log_bus, timeout, keep, pool or connections)
         super().__init__(self._tables, **options)
 
     async def append(
@@ -117,14 +124,15 @@ def tables_sql(name: str = "events") -> str:
     Returns: one statement. Run it in a migration.
     Raises: TypeError, ValueError: a log cannot have this *name*.
     """
-    require_name(name)
+    require_log_name(name)
     return f"""DO {SCRIPT} BEGIN
 CREATE TABLE IF NOT EXISTS "{name}_topics" (
     topic text PRIMARY KEY,
     version text NOT NULL,
     state text NOT NULL,
     touched timestamptz NOT NULL,
-    expires timestamptz NOT NULL
+    expires timestamptz NOT NULL,
+    archive text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS "{name}_events" (
     topic text,
@@ -136,15 +144,17 @@ END {SCRIPT}"""
 
 
 #: Topic, expected and new version, new state, first event to keep, numbers and texts of events, channel, message, the
-#: incarnation of the server's data, and seconds until the topic expires.
+#: incarnation of the server's data, seconds until the topic expires, and its archive. This is the last column, because
+#: PostgreSQL does not write the unchanged end of a row into its WAL.
 _COMMIT: Final = """
 WITH made AS (
-    INSERT INTO "{name}_topics" SELECT $1, $3, $4, clock_timestamp(), clock_timestamp() + make_interval(secs => $11)
+    INSERT INTO "{name}_topics" SELECT $1, $3, $4, clock_timestamp(), clock_timestamp() + make_interval(secs => $11),
+        $12
     WHERE $2 = '' AND {life} = $10
     ON CONFLICT DO NOTHING RETURNING 1
 ), changed AS (
     UPDATE "{name}_topics" SET version = $3, state = $4, touched = clock_timestamp(),
-        expires = clock_timestamp() + make_interval(secs => $11)
+        expires = clock_timestamp() + make_interval(secs => $11), archive = coalesce(nullif($12, ''), archive)
     WHERE topic = $1 AND version = $2 AND $2 <> '' AND {life} = $10 RETURNING 1
 ), done AS (
     SELECT FROM made UNION ALL SELECT FROM changed
@@ -160,7 +170,7 @@ SELECT extract(epoch FROM clock_timestamp())::float8, pg_notify($8, $9) FROM don
 #: that all is of one moment.
 _READ: Final = """
 SELECT version, state, extract(epoch FROM clock_timestamp() - touched)::float8,
-    extract(epoch FROM clock_timestamp())::float8, {life}, numbers, texts
+    extract(epoch FROM clock_timestamp())::float8, {life}, archive, numbers, texts
 FROM (SELECT array_agg(number ORDER BY number) AS numbers, array_agg(text ORDER BY number) AS texts FROM (
     SELECT number, text, sum(octet_length(text)) OVER (ORDER BY number) - octet_length(text) AS before FROM (
         SELECT number, text FROM "{name}_events" WHERE topic = $1 AND number > $2::bigint ORDER BY number LIMIT $3
@@ -170,9 +180,9 @@ LEFT JOIN "{name}_topics" ON topic = $1
 """
 #: Topic. Locks it until the end of the caller's transaction, and returns the same as _READ.
 _LOCK: Final = """
-WITH mine AS (SELECT version, state, touched FROM "{name}_topics" WHERE topic = $1 FOR UPDATE)
+WITH mine AS (SELECT version, state, touched, archive FROM "{name}_topics" WHERE topic = $1 FOR UPDATE)
 SELECT version, state, extract(epoch FROM clock_timestamp() - touched)::float8,
-    extract(epoch FROM clock_timestamp())::float8, {life}, NULL AS numbers, NULL AS texts
+    extract(epoch FROM clock_timestamp())::float8, {life}, archive, NULL AS numbers, NULL AS texts
 FROM (SELECT) AS always LEFT JOIN mine ON true
 """
 #: The most events to delete. A topic is deleted with its last event, so that a topic of any size, and a backlog of any
@@ -192,10 +202,13 @@ SELECT count(*) > 0 FROM old
 """
 #: The most events to delete at a time.
 _BATCH: Final = 1_000
-#: The life of the data. A start of the server (as after a crash, on a standby, or from a backup) and a restored table
-#: are another one. No server refuses these functions. A standby has none: it may lack the newest events.
+#: The life of the data. A start of the server (as after a crash, on a standby, or from a backup) and a restored or
+#: emptied table, whose file is a new one, are another life. So are a mere restart and VACUUM FULL, which cost listeners
+#: nothing: ids of earlier lives stay valid. The system's identifier tells less (a copy of a server has the same one),
+#: and managed servers may hide it; none refuses these functions. A standby has no life: it may lack the newest events.
 _LIFE: Final = """CASE WHEN NOT pg_is_in_recovery() THEN concat(
-(date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint, '.', '"{name}_topics"'::regclass::oid) END"""
+(date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint, '.',
+pg_relation_filenode('"{name}_topics"'::regclass)) END"""
 
 #: Mistakes do not heal: in statements, names, privileges and data; and a pooler that changes the session between the
 #: preparation of a statement and its use. All else that the server refuses is an outage.
@@ -207,23 +220,14 @@ _SWEEP: Final = 60.0
 
 
 class PostgresStore(Store):
-    """The store of a PostgresLog."""
+    """The store of a PostgresLog. Args: pool: to use; or how many connections its own may have."""
 
     def __init__(
-        self,
-        dsn: str,
-        name: str,
-        bus: LogBus,
-        timeout: float,
-        connections: int,
-        keep: float,
-        password: Password | None,
-        pool: asyncpg.Pool | None = None,
+        self, engine: PostgresEngine, name: str, bus: LogBus, timeout: float, keep: float, pool: asyncpg.Pool | int
     ) -> None:
-        self._engine = PostgresEngine(dsn, "aiopurgatory", timeout, password=password)
-        self._name, self._bus, self._timeout = name, bus, timeout
-        self._connections = connections if pool is None else pool.get_max_size()
-        self._shared, self._keep = pool, keep
+        self._engine, self._name, self._bus, self._timeout, self._keep = engine, name, bus, timeout, keep
+        self._shared = None if isinstance(pool, int) else pool
+        self._connections = pool if isinstance(pool, int) else pool.get_max_size()
         life = _LIFE.format(name=name)
         self._commit, self._read, self._lock, self._drop_old = (
             sql.format(name=name, life=life) for sql in (_COMMIT, _READ, _LOCK, _DROP_OLD)
@@ -299,7 +303,7 @@ class PostgresStore(Store):
         """Return the arguments of _COMMIT."""
         numbers, texts = [number for number, _ in commit.rows], [text for _, text in commit.rows]
         change = topic, commit.expected, commit.version, commit.state, commit.first, numbers, texts
-        return *change, *self._bus.wake_up(topic, commit), commit.server, commit.keep
+        return *change, *self._bus.wake_up(topic, commit), commit.server, commit.keep, commit.archive
 
     async def commit(self, topic: str, commit: Commit) -> Page:
         done = await self._fetch(self._commit, *self._change(topic, commit))
@@ -373,6 +377,6 @@ async def _keep_session(connection: Any) -> None:
 
 def _page(records: list[Any]) -> Page:
     """Return the page that _READ and _LOCK return."""
-    ((version, state, idle, now, life, numbers, texts),) = records
+    ((version, state, idle, now, life, archive, numbers, texts),) = records
     found: list[Row] = list(zip(numbers or (), texts or (), strict=True))
-    return Page(version or "", state or "", max(0.0, idle or 0.0), now, life or "", found)
+    return Page(version or "", state or "", max(0.0, idle or 0.0), now, life or "", found, archive or "")

@@ -18,7 +18,7 @@ except ImportError as exc:
 from ..bus.addresses import Password
 from ..bus.engine import require_channel
 from ..bus.redis import RedisBus
-from ..bus.redis_server import Answer, RedisServer, ReplicaError, Wire, is_mistake
+from ..bus.redis_server import RedisServer, ReplicaError, Reply, Wire, is_mistake
 from ..errors import PurgatoryError
 from .event import StoreDownError
 from .log import EventLog, LogOptions
@@ -62,29 +62,41 @@ class RedisLog(EventLog):
         name = options.get("name", "events")
         observers = options["observers"] = tuple(options.get("observers", ()))
         require_channel(f"{prefix}aiopurgatory.{name}", "prefix + 'aiopurgatory.' + name")
-        log_bus = LogBus(name, RedisBus, url, bus, heartbeat, timeout, observers, password, prefix)
+        bus_options: dict[str, Any] = {
+            "heartbeat": heartbeat,
+            "timeout": timeout,
+            "observers": observers,
+            "password": password,
+        }
+        log_bus = LogBus(name, RedisBus, url, bus, prefix, **bus_options)
         if bus is not None and bus.replays:  # the commits' scripts publish without keeping: gaps must check everything
             raise ValueError("bus must not have replay=, got one that has; leave it out, and the log makes its own")
         super().__init__(RedisStore(url, prefix + name, log_bus, timeout, password), **options)
 
 
 #: Keys: state, events. Arguments: the expected version, the new one, the new state, the number of the first event to
-#: keep, milliseconds until both expire, the channel and the message, then number and text of each new event.
+#: keep, milliseconds until both expire, the channel and the message, the new archive if it changes, then number and
+#: text of each new event.
 #: The version is last: what a failed script has done stays.
 _COMMIT: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local was = redis.call('HMGET', KEYS[1], 'version', 'state', 'touched')
-if (was[1] or '') ~= ARGV[1] then
-    return {now, was[1] or '', was[2] or '', was[3] or now}
+local version = redis.call('HMGET', KEYS[1], 'version')[1] or ''
+if version ~= ARGV[1] then
+    local was = redis.call('HMGET', KEYS[1], 'state', 'touched', 'archive')
+    return {now, version, was[1] or '', was[2] or now, was[3] or ''}
 end
 if ARGV[1] == '' then
     redis.call('DEL', KEYS[2])
 end
-for i = 8, #ARGV, 2 do
+for i = 9, #ARGV, 2 do
     redis.call('XADD', KEYS[2], ARGV[i] .. '-0', 'e', ARGV[i + 1])
 end
-redis.call('HSET', KEYS[1], 'version', ARGV[2], 'state', ARGV[3], 'touched', now)
+if ARGV[8] == '' then
+    redis.call('HSET', KEYS[1], 'version', ARGV[2], 'state', ARGV[3], 'touched', now)
+else
+    redis.call('HSET', KEYS[1], 'version', ARGV[2], 'state', ARGV[3], 'touched', now, 'archive', ARGV[8])
+end
 redis.call('XTRIM', KEYS[2], 'MINID', ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 redis.call('PEXPIRE', KEYS[2], ARGV[5])
@@ -96,8 +108,8 @@ return {now}
 _READ: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local found = redis.call('HMGET', KEYS[1], 'version', 'state', 'touched')
-local answer = {now, found[1] or '', found[2] or '', found[3] or now}
+local found = redis.call('HMGET', KEYS[1], 'version', 'state', 'touched', 'archive')
+local answer = {now, found[1] or '', found[2] or '', found[3] or now, found[4] or ''}
 local after, rows, size, step = ARGV[1] .. '-0', tonumber(ARGV[2]), tonumber(ARGV[3]), 4
 while rows > 0 and size > 0 do
     local count, largest = math.min(rows, step), 1
@@ -159,15 +171,15 @@ class RedisStore(Store):
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
         life, answer = await self._evaluate(None, _READ, topic, after, rows, size)
-        found = [(int(answer[at]), answer[at + 1].decode()) for at in range(4, len(answer), 2)]
+        found = [(int(answer[at]), answer[at + 1].decode()) for at in range(5, len(answer), 2)]
         return _page(life, answer, found)
 
     async def commit(self, topic: str, commit: Commit) -> Page:
         wake = self._bus.wake_up(topic, commit)
         rows = [part for row in commit.rows for part in row]
-        change = commit.expected, commit.version, commit.state, commit.first, int(commit.keep * 1000), *wake, *rows
+        change = commit.expected, commit.version, commit.state, commit.first, int(commit.keep * 1000), *wake
         try:
-            life, answer = await self._evaluate(commit.server, _COMMIT, topic, *change)
+            life, answer = await self._evaluate(commit.server, _COMMIT, topic, *change, commit.archive, *rows)
         except OtherLifeError:
             return await self.read(topic, NEWEST, 1, 1)
         if len(answer) == 1:
@@ -206,7 +218,7 @@ class Commands:
         self._connecting: asyncio.Task[Wire] | None = None
         self._wire: Wire | None = None
         #: The answers that are owed, the oldest first, and when each is overdue.
-        self._owed: deque[tuple[float, Answer]] = deque()
+        self._owed: deque[tuple[float, Reply]] = deque()
         #: Looks at the oldest one. Not set anew for each answer.
         self._timer: asyncio.TimerHandle | None = None
 
@@ -270,7 +282,7 @@ class Commands:
         finally:
             self._connecting = None
 
-    def _timed(self, answer: Answer) -> Answer:
+    def _timed(self, answer: Reply) -> Reply:
         """Return *answer*. The connection ends if it is not there in time."""
         loop = asyncio.get_running_loop()
         while self._owed and self._owed[0][1].done():
@@ -304,8 +316,9 @@ def _naming(exc: exceptions.ResponseError, script: str) -> exceptions.ResponseEr
 
 
 def _page(life: str, answer: list[Any], rows: list[Row]) -> Page:
-    now, version, state, touched = answer[:4]
-    return Page(version.decode(), state.decode(), max(0, now - int(touched)) / 1000, now / 1000, life, rows)
+    now, version, state, touched, archive = answer[:5]
+    idle = max(0, now - int(touched)) / 1000
+    return Page(version.decode(), state.decode(), idle, now / 1000, life, rows, archive.decode())
 
 
 _HASHES: Final = {script: sha1(script.encode()).hexdigest() for script in (_COMMIT, _READ)}

@@ -13,8 +13,8 @@ from typing import Final, Self, final
 from ..clock import running_loop
 from ..errors import PurgatoryClosedError
 from .event import EndedError, StoreDownError, require_event, require_reason
-from .rules import RENEWAL, Keep
 from .tasks import Tasks
+from .topic_state import RENEWAL, Keep
 from .writer import Writer
 from .writes import Appending, Beginning, Decide, Renewing, Stamp
 

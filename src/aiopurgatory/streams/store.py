@@ -29,6 +29,7 @@ class Page:
         now: the server's clock, in seconds.
         server: tells one life of the server's data from another: a failover, or a restart, changes it.
         rows: the oldest events after those asked for, in the order of their numbers.
+        archive: as the last commit with one stored it.
     """
 
     version: str
@@ -37,6 +38,7 @@ class Page:
     now: float
     server: str
     rows: list[Row]
+    archive: str = ""
 
 
 @dataclass(slots=True)
@@ -53,6 +55,7 @@ class Commit:
         first: the number of the first event to keep.
         keep: seconds after which the topic may be deleted if nothing is committed any more.
         is_plain: it adds events, or nothing, and changes nothing else that listeners need: see Change.
+        archive: a part of the state that few commits change; empty: it stays as it is.
     """
 
     expected: str
@@ -63,6 +66,7 @@ class Commit:
     first: int
     keep: float
     is_plain: bool = False
+    archive: str = ""
 
 
 @dataclass(slots=True)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import insort
-from collections.abc import Awaitable, Callable
+from bisect import bisect_right, insort
 from math import floor, inf
 from random import random
 from typing import Final, final
 
+from ..backoff import backoff
 from ..errors import GoneError
 from ..purgatory import Purgatory
 from .event import Event, StoreDownError
-from .rules import State, Suspicion, changed, number_in, place, state_of
+from .shared import SharedReads
 from .store import Change, Page
+from .topic_state import Suspicion, TopicState, changed, number_in, place, state_of
 from .window import Window
 
 logger = logging.getLogger("aiopurgatory")
 
 #: Seconds between two attempts to read while the server is down: the first pause, and the longest.
-PAUSES: Final = (0.1, 2.0)
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 2.0
 #: The part of the time for an unknown topic that is added to it at most, so that clients don't return in a herd.
 SPREAD: Final = 1 / 16
 #: Looks in the time for an unknown topic.
@@ -28,56 +30,112 @@ _LOOKS: Final = 64
 
 
 @final
-class Tail:
-    """Reads *topic* for all its listeners in this worker (S10), while there are any.
+class Unknown:
+    """When to look whether listeners of a topic that is not there have waited long enough (S9).
 
-    Args:
-        read: reads a topic after a number. Raises: StoreError; StoreDownError, which an outage is.
-        abandon: ends the run of a topic as abandoned, unless something was committed since a page.
-        unknown_timeout: seconds to wait for an unknown topic; infinite: it is an empty one.
+    Args: timeout: seconds that each waits, and up to SPREAD of them longer; infinite: it is an empty topic.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        read: Callable[[str, int], Awaitable[Page]],
-        abandon: Callable[[str, Page], Awaitable[None]],
-        purgatory: Purgatory,
-        window: Window,
-        unknown_timeout: float,
-    ) -> None:
-        self.topic: Final = topic
-        self._read, self._abandon, self._purgatory, self.window = read, abandon, purgatory, window
-        self._loop = asyncio.get_running_loop()
-        self._unknown_timeout = unknown_timeout
-        #: When to end listeners of an unknown topic that have waited long enough (S9), the earliest time first.
+    def __init__(self, timeout: float) -> None:
+        self._timeout: Final = timeout
+        #: The earliest time first.
         self._looks: list[float] = []
-        #: Of these times, so that topics don't end their listeners together.
+        #: Of these times, so that topics do not end their listeners together.
         self._phase = random()
+
+    def until(self, now: float, part: float) -> float:
+        """Return the end of the time of a listener that comes now. Args: part: of SPREAD, from 0 to 1."""
+        return now + self._timeout * (1 + SPREAD * part)
+
+    def look_at(self, until: float, now: float) -> None:
+        """Look at *until*, or a small part of the time later: so there are few such looks."""
+        if until == inf:
+            return
+        step = max(self._timeout / _LOOKS, 0.01)
+        look = (floor(until / step - self._phase) + 1 + self._phase) * step
+        if look not in self._looks:
+            insort(self._looks, look)
+        while len(self._looks) > 1 and self._looks[1] <= now:
+            del self._looks[0]  # the server is down
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time for a look."""
+        due = bisect_right(self._looks, now)
+        del self._looks[:due]
+        return due > 0
+
+    def next_in(self, now: float) -> float:
+        """Return the seconds until the next look."""
+        return self._looks[0] - now if self._looks else inf
+
+    def clear(self) -> None:
+        """The topic is there."""
+        self._looks.clear()
+
+
+@final
+class Alarm:
+    """Wakes the task that reads a topic: at a time, or when it is called."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._at = inf
+        #: Whether it was called since the task has set this to False.
+        self.is_called = False
+        self._woken: asyncio.Future[None] | None = None
+
+    def call(self) -> None:
+        """Wake the task, now or when it waits next."""
+        self.is_called = True
+        if self._woken is not None and self.is_awaited():
+            self._woken.set_result(None)
+
+    def is_awaited(self) -> bool:
+        """Whether the task waits."""
+        return self._woken is not None and not self._woken.done()
+
+    def set(self, seconds: float) -> None:
+        """Wake the task in *seconds*."""
+        self._at = self._loop.time() + seconds
+
+    async def wait(self) -> None:
+        """Wait for the time, which may change meanwhile, or a call."""
+        while not self.is_called and (left := self._at - self._loop.time()) > 0.0:
+            self._woken = self._loop.create_future()
+            try:
+                await asyncio.wait([self._woken], timeout=None if left == inf else left)
+            finally:
+                self._woken = None
+
+
+@final
+class Tail:
+    """Reads *topic* for all its listeners in this worker (S10), while there are any."""
+
+    def __init__(self, topic: str, reads: SharedReads, purgatory: Purgatory, window: Window, unknown: Unknown) -> None:
+        self.topic: Final = topic
+        self._reads, self._purgatory, self.window, self._unknown = reads, purgatory, window, unknown
+        self._loop = asyncio.get_running_loop()
+        self._alarm: Final = Alarm(self._loop)
+        self._suspicion: Final = Suspicion()
         #: None: there is no such topic, as far as is known.
-        self.state: State | None = None
+        self.state: TopicState | None = None
         #: Whether there was none at the last read.
         self.is_absent = False
         #: Changes whenever a listener must compare its id with the topic again.
         self.lineage: object = None
         #: Changes whenever a listener has something to do.
         self.turn = 0
+        self._next: asyncio.Future[None] | None = None
+        #: Change it after the next read, even if that finds nothing.
+        self._is_owed = False
         #: Why the topic cannot be read any more.
         self.error: Exception | None = None
         self.listeners = 0
-        #: The newest event that was read: its number and its id.
+        #: The newest event that was read: its number and its id; and the version of the topic.
         self.last = 0
         self._id: str | None = None
-        #: The version of the topic that was read.
         self._version = ""
-        self._suspicion: Final = Suspicion()
-        #: When to read again, if this is not called before.
-        self._due = inf
-        self._is_called = False
-        #: Wake all listeners after the next read, even if it finds nothing.
-        self._is_owed = False
-        self._woken: asyncio.Future[None] | None = None
-        self._next: asyncio.Future[None] | None = None
         #: It runs run(), from the first listener on.
         self.task: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -89,9 +147,10 @@ class Tail:
         Returns: until when to wait for an unknown topic.
         """
         self.listeners += 1
-        until = self._loop.time() + self._unknown_timeout * (1 + SPREAD * random())
+        now = self._loop.time()
+        until = self._unknown.until(now, random())
         if self.state is None:
-            self._look_at(until)
+            self._unknown.look_at(until, now)
         if self.task is None:
             self._id, self.last = after, number_in(after)
         elif self.state is None:
@@ -107,17 +166,17 @@ class Tail:
 
     def call(self, change: Change | None = None) -> None:
         """Something may have been committed: *change*, if that is known. If it comes next, nothing needs to be read."""
-        if change is not None and self.state is not None and self._is_waiting() and self._version == change.expected:
+        is_next = change is not None and self._version == change.expected
+        if change is not None and is_next and self.state is not None and self._alarm.is_awaited():
             page = Page(change.version, "", 0.0, 0.0, "", change.rows)
-            self._due = self._loop.time() + self._take(page, changed(self.state, change))
+            self._alarm.set(self._take(page, changed(self.state, change)))
         elif change is None or self._version != change.version:
-            self._is_called = True
-            self._wake()
+            self._alarm.call()
 
     def retry(self) -> None:
         """A listener cannot read older events: turn the listeners when the server can be read again."""
         if not self._is_owed:
-            self._loop.call_later(PAUSES[0] * (0.5 + random()), self.call)
+            self._loop.call_later(backoff(0, FIRST_PAUSE, LONGEST_PAUSE), self.call)
             self._is_owed = True
 
     def since(self, number: int, most: int) -> list[Event] | None:
@@ -127,37 +186,38 @@ class Tail:
 
     async def run(self) -> None:
         """Read whenever this is called, or it is time to."""
-        pause = PAUSES[0]
+        failures = 0
         try:
             while not self._is_stopped:
-                self._is_called = False
+                self._alarm.is_called = False
                 try:
-                    page = await self._read(self.topic, self.last)
+                    page = await self._reads.read(self.topic, self.last)
                     left = self._take(page, state_of(page))
                     if self._is_owed:
                         self._is_owed = False
                         self._change()
                     if left == 0.0:  # S6
-                        await self._abandon(self.topic, page)
-                    pause = PAUSES[0]
+                        await self._reads.abandon(self.topic, page)
+                    failures = 0
                 except StoreDownError:
                     self._suspicion.forget()
-                    left, pause = pause * (0.5 + random()), min(2 * pause, PAUSES[1])
-                if left > 0.0 and not self._is_called:
-                    await self._wait(left)
+                    left = backoff(failures, FIRST_PAUSE, LONGEST_PAUSE)
+                    failures += 1
+                self._alarm.set(left)
+                await self._alarm.wait()
         except Exception as exc:
             logger.exception("the topic %r cannot be read; its listeners end", self.topic)
             self.error = exc
             self.window.clear()
             self._change()
 
-    def _take(self, page: Page, state: State | None) -> float:
+    def _take(self, page: Page, state: TopicState | None) -> float:
         """Take the *page* just read. Returns: seconds until the next read, unless it is called before; 0: see S6."""
         self._version = page.version
         if state is None:
             return self._take_nothing()
         former, self.state, self.is_absent = self.state, state, False
-        self._looks.clear()
+        self._unknown.clear()
         is_changed = former is None or (former.epoch, former.generations) != (state.epoch, state.generations)
         if is_changed:
             self.lineage = object()
@@ -189,26 +249,12 @@ class Tail:
             self.state, self.lineage, self.last, self._id = None, object(), 0, None
             self.window.clear()
             # For listeners that have come, and not looked yet.
-            self._look_at(now + self._unknown_timeout * (1 + SPREAD))
-        while self._looks and self._looks[0] <= now:
-            del self._looks[0]
-            is_due = True
-        if is_due:
+            self._unknown.look_at(self._unknown.until(now, 1.0), now)
+        if self._unknown.is_due(now) or is_due:
             self._change()
-        return self._looks[0] - now if self._looks else inf
+        return self._unknown.next_in(now)
 
-    def _look_at(self, until: float) -> None:
-        """Turn the listeners at *until*, or a small part of their time later: so there are few such looks."""
-        if until == inf:
-            return
-        step = max(self._unknown_timeout / _LOOKS, 0.01)
-        look = (floor(until / step - self._phase) + 1 + self._phase) * step
-        if look not in self._looks:
-            insort(self._looks, look)
-        while len(self._looks) > 1 and self._looks[1] <= self._loop.time():
-            del self._looks[0]  # the server is down
-
-    def _jump(self, state: State) -> None:
+    def _jump(self, state: TopicState) -> None:
         """Go on after the newest event. Listeners compare their ids with the topic."""
         self.lineage = object()
         self.window.clear()
@@ -226,20 +272,3 @@ class Tail:
             self._next.set_result(None)
             self._next = None
         self._purgatory.notify(self.topic)
-
-    def _wake(self) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
-
-    def _is_waiting(self) -> bool:
-        return self._woken is not None and not self._woken.done()
-
-    async def _wait(self, seconds: float) -> None:
-        """Wait for a call, or *seconds*. A wake-up taken meanwhile may change the time."""
-        self._due = self._loop.time() + seconds
-        while not self._is_called and (left := self._due - self._loop.time()) > 0.0:
-            self._woken = self._loop.create_future()
-            try:
-                await asyncio.wait([self._woken], timeout=None if left == inf else left)
-            finally:
-                self._woken = None

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, final
 
 from ..arguments import require_seconds
 from ..bus import Bus, BusConnectError
-from ..bus.addresses import Password
 from ..bus.keys import DATA, MAX_MESSAGE, MalformedError, decode
 from ..bus.server import hear_data
 from ..bus.targets import DataTarget
-from ..core.kit import Observer
-from .event import StoreDownError, require_name
+from .event import StoreDownError, require_log_name
 from .store import Change, Commit, Notify
 
 #: The most characters of an event that a wake-up carries. All processes get all wake-ups.
@@ -82,37 +80,22 @@ class LogBus:
         kind: the class of the bus.
         address: of the server, for a bus of its own.
         shared: None: it makes its own.
-        heartbeat, timeout: seconds, for a bus of its own.
-        observers: of the log; also of a bus of its own.
-        password: of the log, for a bus of its own.
         prefix: of its channel.
+        options: of a bus of its own.
 
     Raises: TypeError, ValueError: an argument is invalid.
     """
 
-    def __init__(
-        self,
-        name: str,
-        kind: type[Any],
-        address: str,
-        shared: Any,
-        heartbeat: float,
-        timeout: float,
-        observers: Iterable[Observer] = (),
-        password: Password | None = None,
-        prefix: str = "",
-    ) -> None:
-        require_name(name)
-        require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
-        require_seconds("timeout", timeout, 0.01, 3600.0)
+    def __init__(self, name: str, kind: type[Any], address: str, shared: Any, prefix: str = "", **options: Any) -> None:
+        require_log_name(name)
+        for parameter in ("heartbeat", "timeout"):
+            require_seconds(parameter, options[parameter], 0.01, 3600.0)
         if shared is not None and not isinstance(shared, kind):
             raise TypeError(f"bus must be a {kind.__name__} or None, got {shared!r}")
         self._name, self._is_shared = prefix + name, shared is not None
         #: One for all processes, whether they share a bus or not.
         self._channel: Final = f"{prefix}aiopurgatory.{name}"
-        options: dict[str, Any] = {"name": self._channel, "heartbeat": heartbeat, "timeout": timeout}
-        options |= {"observers": observers, "password": password}
-        self._bus: Final[Bus] = shared or kind(address, [], **options)
+        self._bus: Final[Bus] = shared or kind(address, [], name=self._channel, **options)
         if shared is not None:
             hear_data(shared, self._channel)
         self._wake_ups: WakeUps | None = None

@@ -8,15 +8,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, final
 
+from ..backoff import backoff
 from ..clock import running_loop
 from ..errors import PurgatoryError
 from .event import StoreDownError, StoreError
-from .rules import LOST, PAUSE, State, has_lost, state_of
 from .store import NEWEST, Page, Store
+from .topic_state import LOST, PAUSE, TopicState, has_lost, state_of
 from .writes import Decide, Stamp, Write
 
 #: Seconds between two attempts while the server is down: the first pause, and the longest.
-PAUSES: Final = (0.05, 1.0)
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
 
 
 @final
@@ -38,10 +40,10 @@ class Writer:
         self._store, self._topic, self._ready, self._made = store, topic, ready, made
         #: The topic as it was last, if that is known, its state, and when that was.
         self._page: Page | None = None
-        self._state: State | None = None
+        self._state: TopicState | None = None
         self._at = 0.0
         #: The state with the highest number that the server has acknowledged, or returned, in the newest generation.
-        self._highest: State | None = None
+        self._highest: TopicState | None = None
         self._turn: Final = asyncio.Lock()
         self._name: Final = secrets.token_hex(4)
         self._serial = 0
@@ -65,9 +67,9 @@ class Writer:
             Exception: from *decide* or *ready*.
         """
         loop = running_loop()
-        began, pause = loop.time(), PAUSES[0]
+        began, failures = loop.time(), 0
         # A run must renew an expired lease within the pause of the workers that see it (S6).
-        most = min(PAUSES[1], patience * PAUSE / 2)
+        longest = min(LONGEST_PAUSE, patience * PAUSE / 2)
         async with self._turn:
             # Other calls have tried while this one waited for its turn throughout the outage.
             if self._down is not None and self._down_at >= began and loop.time() >= began + patience:
@@ -89,11 +91,11 @@ class Writer:
                         return write.id
                 except StoreDownError as exc:
                     self._page, self._down, self._down_at = None, exc, loop.time()
-                    pause = min(pause, most)
+                    pause = backoff(failures, FIRST_PAUSE, longest)
                     if self._down_at + pause >= began + patience:
                         raise
                     await asyncio.sleep(pause)
-                    pause *= 2
+                    failures += 1
                 except StoreError:
                     await self._ready()  # it may have been closed meanwhile: then that is the reason
                     raise

@@ -11,13 +11,14 @@ from os import urandom
 from typing import Final, NamedTuple
 
 from .event import EndedError, TopicExistsError
-from .rules import END, NO_KEEP, Block, IdGeneration, Keep, Stamped, State, in_force
 from .store import Commit, Page, Row
+from .topic_state import END, NO_KEEP, Block, IdGeneration, Keep, TopicState, in_force
 
 #: The most generations of a topic to remember. Ids of earlier ones are gone.
 MAX_GENERATIONS: Final = 64
-#: The most writers to remember (S3).
+#: Writers to remember (S3); and how many to add to the archive at a time: each commit writes those that are not there.
 MAX_WRITERS: Final = 64
+RECENT: Final = 16
 #: Events are dropped in blocks. The kept events are about so many blocks.
 BLOCKS: Final = 16
 
@@ -30,7 +31,7 @@ class Stamp(NamedTuple):
 
 
 def stamp_of(own_id: str) -> Stamp:
-    """Return the stamp of an id given by the caller. Its hash is stored 64 times: each commit writes all of them."""
+    """Return the stamp of an id given by the caller: its hash, which takes less room."""
     return Stamp(b64encode(blake2b(own_id.encode(), digest_size=9).digest()).decode(), 0)
 
 
@@ -45,11 +46,11 @@ class Write:
 
     commit: Commit | None
     id: str
-    state: State
+    state: TopicState
 
 
 #: Decides on the change, given the topic as it is. Raises: EndedError, TopicExistsError; Writer adds the topic's name.
-Decide = Callable[[Page, State | None], Write]
+Decide = Callable[[Page, TopicState | None], Write]
 
 
 @dataclass(slots=True)
@@ -70,10 +71,10 @@ class Appending:
     stamp: Stamp | None = None
     is_end: bool = False
 
-    def __call__(self, page: Page, state: State | None) -> Write:
+    def __call__(self, page: Page, state: TopicState | None) -> Write:
         if state is None and not self.producer:
             state = new_state(page)
-        elif state is not None and (former := self._former(state)) is not None:
+        elif state is not None and self.stamp is not None and (former := number_of(self.stamp, state)):
             return Write(None, state.id_of(former), state)
         elif self.producer or state is None or state.end is not None:
             state = held(state, self.producer)
@@ -83,22 +84,16 @@ class Appending:
         changed = self._appended(before if self.keep == before.keep else before.keeping(self.keep), page.now)
         row = (changed.last, f"{END if self.is_end else self.name or ''}\n{self.data}")
         is_plain = bool(page.version) and changed.generations is state.generations
-        return Write(commit(page, changed, [row], is_plain), changed.id_of(changed.last), changed)
+        return Write(commit(page, changed, [row], state, is_plain), changed.id_of(changed.last), changed)
 
-    def _former(self, state: State) -> int | None:
-        """Return the number of this event if it was appended before (S3)."""
-        for writer, serial, number in state.writers:
-            if (writer, serial) == self.stamp:
-                return number
-        return None
-
-    def _appended(self, state: State, now: float) -> State:
-        number, writers = state.last + 1, state.writers
+    def _appended(self, state: TopicState, now: float) -> TopicState:
+        number, writers, archive = state.last + 1, state.writers, state.archive
         if self.stamp is not None:
-            others = [each for each in writers if each.writer != self.stamp.writer]
-            writers = (*others[-MAX_WRITERS + 1 :], Stamped(*self.stamp, number))
+            writers = stamped(writers, self.stamp, number)
+            if writers.count("=") > RECENT:
+                writers, archive = "", archived(archive, writers)
         blocks = kept(state.blocks, Block(number, len(self.data.encode()), now), in_force(state.keep))
-        return state.after(number, blocks, self.data if self.is_end else None, writers)
+        return state.after(number, blocks, self.data if self.is_end else None, writers, archive)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +105,7 @@ class Beginning:
     resume: bool
     keep: Keep = NO_KEEP
 
-    def __call__(self, page: Page, state: State | None) -> Write:
+    def __call__(self, page: Page, state: TopicState | None) -> Write:
         if state is None:
             state = new_state(page)
         elif state.producer == self.producer:
@@ -121,8 +116,8 @@ class Beginning:
             remedy = "resume=True takes it over" if state.producer else "many write to it"
             raise TopicExistsError(f"it exists: {remedy}, or begin another topic")
         begun = next_generation(page, state).keeping(self.keep)
-        changed = replace(begun, producer=self.producer, lease=self.lease, writers=())
-        return Write(commit(page, changed, []), changed.id_of(changed.last), changed)
+        changed = replace(begun, producer=self.producer, lease=self.lease, writers="", archive="")
+        return Write(commit(page, changed, [], state), changed.id_of(changed.last), changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +126,40 @@ class Renewing:
 
     producer: str
 
-    def __call__(self, page: Page, state: State | None) -> Write:
+    def __call__(self, page: Page, state: TopicState | None) -> Write:
         state = held(state, self.producer)
         renewed = next_generation(page, state)
-        return Write(commit(page, renewed, [], renewed is state), "", renewed)
+        return Write(commit(page, renewed, [], state, renewed is state), "", renewed)
 
 
-def held(state: State | None, producer: str) -> State:
+def number_of(stamp: Stamp, state: TopicState) -> int:
+    """Return the number of the event that was appended with *stamp* (S3); 0 if there is none, or it is forgotten."""
+    for writers in (state.writers, state.archive):
+        found = writers.partition(f" {stamp.writer}.{stamp.serial}=")[2]
+        if found:
+            return int(found.partition(" ")[0])
+    return 0
+
+
+def stamped(writers: str, stamp: Stamp, number: int) -> str:
+    """Return *writers* with the event *number* as the last one of its writer."""
+    others, found, own = writers.partition(f" {stamp.writer}.")
+    if found:
+        others += f" {own.partition(' ')[2]}"
+    return f"{others or ' '}{stamp.writer}.{stamp.serial}={number} "
+
+
+def archived(archive: str, writers: str) -> str:
+    """Return the newest MAX_WRITERS of *archive* and *writers*."""
+    kept: dict[str, str] = {}
+    for word in (archive + writers).split():
+        name = word.partition(".")[0]
+        kept.pop(name, None)
+        kept[name] = word
+    return f" {' '.join([*kept.values()][-MAX_WRITERS:])} "
+
+
+def held(state: TopicState | None, producer: str) -> TopicState:
     """Return *state*. Raises: EndedError: the topic has ended, or *producer* has no run there any more (S4)."""
     if state is None:
         raise EndedError("it is not there any more")
@@ -148,18 +170,22 @@ def held(state: State | None, producer: str) -> State:
     return state
 
 
-def commit(page: Page, state: State, rows: list[Row], is_plain: bool = False) -> Commit:
-    """Return the change from *page* to *state*. A version never comes twice, not even after the server lost some."""
+def commit(page: Page, state: TopicState, rows: list[Row], former: TopicState, is_plain: bool = False) -> Commit:
+    """Return the change from *page*, which has the *former* state, to *state*.
+
+    A version never comes twice, not even after the server lost some.
+    """
     version = f"{state.last}.{urandom(6).hex()}"
     keep = in_force(state.keep).seconds
-    return Commit(page.version, page.server, version, state.text(), rows, state.first, keep, is_plain)
+    archive = "" if state.archive == former.archive else state.archive or " "
+    return Commit(page.version, page.server, version, state.text(), rows, state.first, keep, is_plain, archive)
 
 
-def new_state(page: Page) -> State:
-    return State(_random(8), page.server)
+def new_state(page: Page) -> TopicState:
+    return TopicState(_random(8), page.server)
 
 
-def next_generation(page: Page, state: State) -> State:
+def next_generation(page: Page, state: TopicState) -> TopicState:
     """Return *state* with a new generation if the server's data has another life than at the last commit (S1)."""
     if page.server == state.server:
         return state

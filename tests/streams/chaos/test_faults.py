@@ -191,7 +191,7 @@ async def test_listener_behind_what_is_kept_is_told_gone(kind: type[Server]) -> 
 async def test_control_plain_relay_loses_events(fault: str) -> None:
     async with show(DurableRedis, role="relay", restless=0.5 if fault == "reconnects" else None) as made:
         server, fleet, audience = made
-        await asyncio.sleep(3)
+        await until(lambda: max(len(client.got) for client in audience.clients) >= 40, 30.0)
         if fault == "worker killed":
             fleet.workers[0].kill()
         elif fault == "server killed":

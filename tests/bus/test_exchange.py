@@ -4,44 +4,50 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 
 import pytest
 
+from aiopurgatory.bus.everything import SPACING
+from aiopurgatory.bus.exchange import MAX_MALFORMED, Exchange
+from aiopurgatory.bus.gaps import MAX_ORIGINS, Pace
 from aiopurgatory.bus.keys import MAX_MESSAGE, MalformedError, decode, encode
 from aiopurgatory.bus.outbox import Outbox
-from aiopurgatory.bus.rules import MAX_MALFORMED, MAX_ORIGINS, SPACING, Rules
+
+from .network import targets
 
 ALL = "*"
 
 
 class Process:
-    """Rules, and the keys they had checked, with their limits."""
+    """An exchange, and the keys that it had checked, with their limits."""
 
     def __init__(self, heartbeat: float = 10.0, timeout: float = 4.0, spread: float = 0.0) -> None:
         self.checked: list[Hashable] = []
         self.limits: list[int | None] = []
-        self.rules = Rules("me", self.check, lambda: self.checked.append(ALL), heartbeat, timeout, spread=spread)
+        self.exchange = Exchange("me", targets(self), Pace(heartbeat, timeout, spread))
 
-    def check(self, keys: Iterable[Hashable], limit: int | None) -> None:
-        for key in keys:
-            self.checked.append(key)
-            self.limits.append(limit)
+    def notify(self, key: Hashable, limit: int | None = None) -> None:
+        self.checked.append(key)
+        self.limits.append(limit)
+
+    def notify_all(self) -> None:
+        self.checked.append(ALL)
 
     def publish(self, *keys: Hashable) -> None:
         for key in keys:
-            self.rules.publish(key, encode(key), 0.0)
+            self.exchange.publish(key, encode(key), 0.0)
 
     def messages(self, now: float) -> list[str]:
         """Return the messages without their ages."""
-        return [re.sub(r"^(@me \d+ \d+) \d+", r"\1", message) for message in self.rules.messages(now)]
+        return [re.sub(r"^(@me \d+ \d+) \d+", r"\1", message) for message in self.exchange.messages(now)]
 
     def connect(self, now: float = 0.0) -> None:
         """Connect, and wait until it is up."""
-        self.rules.confirmed(0.0)
-        for message in self.rules.messages(now):
-            self.rules.hear(message, now)
-        self.rules.acknowledged(0.0)
+        self.exchange.confirmed(0.0)
+        for message in self.exchange.messages(now):
+            self.exchange.hear(message, now)
+        self.exchange.acknowledged(0.0)
         self.checked.clear()
 
 
@@ -58,70 +64,70 @@ def up(process: Process) -> Process:
 
 
 def test_confirmed_first_one_checks_everything(process: Process) -> None:
-    process.rules.confirmed(0.0)
-    assert (process.checked, process.rules.gaps) == ([ALL], 0)
+    process.exchange.confirmed(0.0)
+    assert (process.checked, process.exchange.gaps) == ([ALL], 0)
 
 
 def test_gap_checks_everything_once_after_the_resubscription(up: Process) -> None:
-    up.rules.broken(0.0)
-    assert (up.checked, up.rules.gaps, up.rules.connected) == ([], 1, False)
-    up.rules.broken(0.0)  # an attempt to connect that failed
-    assert (up.checked, up.rules.gaps) == ([], 1)
-    up.rules.confirmed(1.0)
+    up.exchange.broken(0.0)
+    assert (up.checked, up.exchange.gaps, up.exchange.connected) == ([], 1, False)
+    up.exchange.broken(0.0)  # an attempt to connect that failed
+    assert (up.checked, up.exchange.gaps) == ([], 1)
+    up.exchange.confirmed(1.0)
     assert up.checked == [ALL]
-    up.rules.closed(2.0)
+    up.exchange.closed(2.0)
     assert up.checked == [ALL]
 
 
 def spreading() -> Process:
     process = Process(spread=60.0)
     process.connect()
-    process.rules.broken(0.0)
-    process.rules.confirmed(100.0)
+    process.exchange.broken(0.0)
+    process.exchange.confirmed(100.0)
     return process
 
 
 def test_gap_spread_is_checked_once_at_a_random_time_within() -> None:
-    checked = dict.fromkeys((100.0, 110.0, 130.0, 150.0, 160.0), 0)
-    for at in checked:
-        for _ in range(100):
-            process = spreading()
-            assert process.checked == []
-            process.rules.messages(100.0)  # a probe, so that nothing else is due
-            process.rules.tick(at)
-            checked[at] += process.checked == [ALL]
-            process.rules.tick(160.0)
-            process.rules.tick(170.0)
-            assert process.checked == [ALL]
-    none, few, half, most, every = checked.values()
-    assert none <= 2
-    assert 2 < few < half < most < every == 100
+    due = set()
+    for _ in range(20):
+        process = spreading()
+        assert process.checked == []
+        process.exchange.messages(100.0)  # a probe, so that nothing else is due
+        for now in range(100, 162):
+            process.exchange.tick(now)
+            if process.checked:
+                due.add(now)
+                break
+        process.exchange.tick(170.0)
+        assert process.checked == [ALL]
+    assert len(due) > 10
+    assert 100 <= min(due) <= max(due) <= 160
 
 
 def test_gap_spread_is_not_put_off_by_more_gaps() -> None:
     process = spreading()
-    process.rules.broken(150.0)
-    process.rules.confirmed(161.0)
+    process.exchange.broken(150.0)
+    process.exchange.confirmed(161.0)
     assert process.checked == [ALL]
 
 
 def test_gap_spread_is_checked_when_the_bus_closes() -> None:
     process = spreading()
-    process.rules.closed(101.0)
+    process.exchange.closed(101.0)
     assert process.checked == [ALL]
 
 
 def test_gap_not_over_when_the_bus_closes_checks_everything(up: Process) -> None:
-    up.rules.broken(0.0)
-    up.rules.closed(1.0)
-    up.rules.closed(1.0)
+    up.exchange.broken(0.0)
+    up.exchange.closed(1.0)
+    up.exchange.closed(1.0)
     assert up.checked == [ALL]
 
 
 def test_publish_checks_here_at_once_without_a_server(process: Process) -> None:
     process.publish("a", ("b", 1))
     assert process.checked == ["a", ("b", 1)]
-    assert len(process.rules.outbox) == 2
+    assert len(process.exchange.outbox) == 2
 
 
 def test_publish_same_key_is_sent_once(up: Process) -> None:
@@ -132,32 +138,32 @@ def test_publish_same_key_is_sent_once(up: Process) -> None:
 
 def test_publish_limits_of_a_key_add_up_until_one_has_none(up: Process) -> None:
     for key, limit in [("a", 1), ("b", 1), ("a", 2), ("b", None), ("b", 1), ("c", None)]:
-        up.rules.publish(key, encode(key), 0.0, limit)
+        up.exchange.publish(key, encode(key), 0.0, limit)
     assert up.messages(1.0) == ['@me 1 2\n"a"\n+3\n"b"\n"c"']
 
 
 def test_broken_limits_in_flight_add_up_with_later_ones(up: Process) -> None:
     for key, limit in [("a", 1), ("b", None)]:
-        up.rules.publish(key, encode(key), 0.0, limit)
+        up.exchange.publish(key, encode(key), 0.0, limit)
     up.messages(1.0)
     for key in ("a", "b"):
-        up.rules.publish(key, encode(key), 0.0, 1)
-    up.rules.broken(0.0)
-    up.rules.confirmed(0.0)
+        up.exchange.publish(key, encode(key), 0.0, 1)
+    up.exchange.broken(0.0)
+    up.exchange.confirmed(0.0)
     assert up.messages(2.0) == ['@me 2 2\n"a"\n+2\n"b"']
 
 
 @pytest.mark.parametrize("head", ["", "@somebody 1 1\n"])
 def test_hear_limits_are_those_of_the_keys_before(up: Process, head: str) -> None:
-    up.rules.hear(f'{head}"a"\n+1\n"b +2"\n{{"$new":1}}\n+3\n7\n+1x\n7\n+0\n7\n+{"9" * 5000}\n1', 0.0)
+    up.exchange.hear(f'{head}"a"\n+1\n"b +2"\n{{"$new":1}}\n+3\n7\n+1x\n7\n+0\n7\n+{"9" * 5000}\n1', 0.0)
     assert (up.checked, up.limits) == (["a", "b +2", 7, 7, 7, 1], [1, None, None, None, 10**12 - 1, None])
-    assert (up.rules.received, up.rules.malformed) == (6, 2)
+    assert (up.exchange.received, up.exchange.malformed) == (6, 2)
 
 
 def test_hear_limits_by_a_version_that_knows_none_checks_the_keys(process: Process) -> None:
     """An older version skips lines that it does not know."""
-    process.rules.publish("a", '"a"', 0.0, 1)
-    process.rules.confirmed(0.0)
+    process.exchange.publish("a", '"a"', 0.0, 1)
+    process.exchange.confirmed(0.0)
     lines = process.messages(0.0)[0].split("\n")
     assert [line for line in lines[1:] if not line.startswith("+")] == ['"a"']
     for line in ("+1", "+17"):
@@ -168,17 +174,17 @@ def test_hear_limits_by_a_version_that_knows_none_checks_the_keys(process: Proce
 def test_acknowledged_key_leaves_the_outbox(up: Process) -> None:
     up.publish("a")
     up.messages(1.0)
-    assert len(up.rules.outbox) == 1
-    up.rules.acknowledged(0.0)
-    assert len(up.rules.outbox) == 0
+    assert len(up.exchange.outbox) == 1
+    up.exchange.acknowledged(0.0)
+    assert len(up.exchange.outbox) == 0
 
 
 def test_broken_in_flight_is_sent_again_first(up: Process) -> None:
     up.publish("a", "b")
     up.messages(1.0)
     up.publish("c", "a")
-    up.rules.broken(0.0)
-    up.rules.confirmed(0.0)
+    up.exchange.broken(0.0)
+    up.exchange.confirmed(0.0)
     assert up.messages(2.0) == ['@me 2 2\n"a"\n"b"\n"c"']
 
 
@@ -186,33 +192,33 @@ def test_publish_in_flight_is_sent_again(up: Process) -> None:
     up.publish("a")
     up.messages(1.0)
     up.publish("a")
-    up.rules.acknowledged(0.0)
+    up.exchange.acknowledged(0.0)
     assert up.messages(2.0) == ['@me 1 3\n"a"']
 
 
 def test_outbox_too_many_keys_collapse(process: Process) -> None:
     process.publish(*range(10_000))
-    assert len(process.rules.outbox) == 10_000
+    assert len(process.exchange.outbox) == 10_000
     process.publish(10_000)
-    assert len(process.rules.outbox) == 10_001
+    assert len(process.exchange.outbox) == 10_001
     process.publish(*range(20_000, 20_100))
-    process.rules.confirmed(0.0)
+    process.exchange.confirmed(0.0)
     assert process.messages(0.0) == ["@me 1 1\n*"]
     process.publish("later")
-    assert len(process.rules.outbox) == 10_102  # all that operators want to know
-    process.rules.acknowledged(0.0)
-    assert len(process.rules.outbox) == 1
+    assert len(process.exchange.outbox) == 10_102  # all that operators want to know
+    process.exchange.acknowledged(0.0)
+    assert len(process.exchange.outbox) == 1
     assert process.messages(0.0) == ['@me 1 2\n"later"']
 
 
 def test_outbox_collapsed_in_flight_stays_so_after_a_break(process: Process) -> None:
     process.publish(*range(10_001))
-    process.rules.confirmed(0.0)
+    process.exchange.confirmed(0.0)
     process.messages(0.0)
     process.publish("a")
-    process.rules.broken(0.0)
-    process.rules.confirmed(0.0)
-    assert len(process.rules.outbox) == 10_002
+    process.exchange.broken(0.0)
+    process.exchange.confirmed(0.0)
+    assert len(process.exchange.outbox) == 10_002
     assert process.messages(0.0) == ["@me 2 1\n*"]
 
 
@@ -223,7 +229,7 @@ def test_messages_long_ones_are_split_and_bounded(up: Process) -> None:
         assert max(map(len, messages)) <= MAX_MESSAGE
         assert sum(map(len, messages)) < 300_000
         total += sum(message.count("\n") for message in messages)
-        up.rules.acknowledged(0.0)
+        up.exchange.acknowledged(0.0)
     assert total == 190
 
 
@@ -272,24 +278,24 @@ def test_closed_is_no_gap_and_keeps_the_outbox(up: Process) -> None:
     up.publish("a")
     up.messages(1.0)
     up.checked.clear()
-    up.rules.closed(0.0)
-    assert (up.rules.gaps, up.rules.connected, up.checked) == (0, False, [])
-    assert len(up.rules.outbox) == 1
+    up.exchange.closed(0.0)
+    assert (up.exchange.gaps, up.exchange.connected, up.checked) == (0, False, [])
+    assert len(up.exchange.outbox) == 1
 
 
 # the echo: a heartbeat of 10 s, a timeout of 4 s
 
 
 def test_connected_only_after_the_first_echo(process: Process) -> None:
-    process.rules.confirmed(0.0)
+    process.exchange.confirmed(0.0)
     (probe,) = process.messages(0.0)
     assert probe == "@me 1 1"
-    process.rules.acknowledged(0.0)
-    assert not process.rules.connected
-    process.rules.hear('"a"', 0.0)
-    assert not process.rules.connected
-    process.rules.hear(probe, 0.0)
-    assert process.rules.connected
+    process.exchange.acknowledged(0.0)
+    assert not process.exchange.connected
+    process.exchange.hear('"a"', 0.0)
+    assert not process.exchange.connected
+    process.exchange.hear(probe, 0.0)
+    assert process.exchange.connected
 
 
 def test_probe_is_sent_after_a_silent_heartbeat(up: Process) -> None:
@@ -302,64 +308,64 @@ def test_publish_saves_the_probe_and_its_echo_does_not(up: Process) -> None:
     """Echoes that come later and later must not delay the probe."""
     up.publish("a")
     (message,) = up.messages(5.0)
-    up.rules.acknowledged(0.0)
-    up.rules.hear(message, 8.0)
-    assert up.rules.next_at() == 15.0
+    up.exchange.acknowledged(0.0)
+    up.exchange.hear(message, 8.0)
+    assert up.exchange.next_at() == 15.0
     assert up.messages(14.9) == []
     assert up.messages(15.0) == ["@me 1 3"]
 
 
-def unechoed() -> Rules:
-    """Rules with a heartbeat below the timeout. The echo of their first message is missing."""
-    rules = Process(heartbeat=2.0, timeout=10.0).rules
-    rules.confirmed(0.0)
-    rules.messages(0.0)
-    rules.acknowledged(0.0)
-    return rules
+def unechoed() -> Exchange:
+    """With a heartbeat below the timeout. The echo of its first message is missing."""
+    exchange = Process(heartbeat=2.0, timeout=10.0).exchange
+    exchange.confirmed(0.0)
+    exchange.messages(0.0)
+    exchange.acknowledged(0.0)
+    return exchange
 
 
 def test_probe_due_while_an_echo_is_missing_is_sent() -> None:
     """Else the first echo, late, would begin a second timeout."""
-    rules = unechoed()
-    assert rules.next_at() == 2.0
-    assert len(rules.messages(2.0)) == 1
-    assert rules.next_at() == 10.0
-    rules.acknowledged(0.0)
-    assert rules.next_at() == 4.0
+    exchange = unechoed()
+    assert exchange.next_at() == 2.0
+    assert len(exchange.messages(2.0)) == 1
+    assert exchange.next_at() == 10.0
+    exchange.acknowledged(0.0)
+    assert exchange.next_at() == 4.0
 
 
 def test_echo_missing_is_overdue_after_the_timeout(up: Process) -> None:
     up.messages(10.0)
-    up.rules.acknowledged(0.0)  # the publishing connection is well
-    up.rules.hear('"a"', 11.0)  # and others are heard
+    up.exchange.acknowledged(0.0)  # the publishing connection is well
+    up.exchange.hear('"a"', 11.0)  # and others are heard
     up.publish("b")
     up.messages(13.0)
-    up.rules.acknowledged(0.0)
-    assert not up.rules.echo.is_overdue(13.9)
-    assert up.rules.next_at() == 14.0
-    assert up.rules.echo.is_overdue(14.0)
+    up.exchange.acknowledged(0.0)
+    assert not up.exchange.echo.is_overdue(13.9)
+    assert up.exchange.next_at() == 14.0
+    assert up.exchange.echo.is_overdue(14.0)
 
 
 def test_acknowledgement_missing_is_overdue_after_the_timeout(up: Process) -> None:
     up.publish("a")
     (message,) = up.messages(1.0)
-    up.rules.hear(message, 2.0)
-    assert up.rules.echo.is_overdue(5.0)
-    up.rules.acknowledged(0.0)
-    assert not up.rules.echo.is_overdue(5.0)
+    up.exchange.hear(message, 2.0)
+    assert up.exchange.echo.is_overdue(5.0)
+    up.exchange.acknowledged(0.0)
+    assert not up.exchange.echo.is_overdue(5.0)
 
 
 def test_echo_of_an_earlier_link_or_process_does_not_count(up: Process) -> None:
-    up.rules.broken(0.0)
-    up.rules.confirmed(0.0)
+    up.exchange.broken(0.0)
+    up.exchange.confirmed(0.0)
     (probe,) = up.messages(0.0)
     assert probe == "@me 2 2"
     others = ("@me 1 2", '@me 1 2\n"a"', "@other 2 2", "@me", "@me 2", "@me 2 ", "@", "@me 22 1", "@me 2 9", "@me 2 0")
     for message in others:
-        up.rules.hear(message, 0.0)
-    assert not up.rules.connected
-    up.rules.hear(probe, 0.0)
-    assert up.rules.connected
+        up.exchange.hear(message, 0.0)
+    assert not up.exchange.connected
+    up.exchange.hear(probe, 0.0)
+    assert up.exchange.connected
 
 
 def test_echo_of_an_old_message_answers_no_later_one(up: Process) -> None:
@@ -367,79 +373,79 @@ def test_echo_of_an_old_message_answers_no_later_one(up: Process) -> None:
     for now in range(1, 7):
         up.publish("a")
         sent += up.messages(float(now))
-        up.rules.acknowledged(0.0)
-    up.rules.hear(sent[0], 4.9)
-    up.rules.hear(sent[1], 5.9)
-    assert up.rules.echo.is_overdue(7.0)  # for that of 3.0
-    assert up.rules.echo.echoed_at == 2.0
-    up.rules.hear(sent[5], 6.9)  # it answers the earlier ones, too
-    assert not up.rules.echo.is_overdue(9.9)
-    assert up.rules.echo.echoed_at == 6.0
+        up.exchange.acknowledged(0.0)
+    up.exchange.hear(sent[0], 4.9)
+    up.exchange.hear(sent[1], 5.9)
+    assert up.exchange.echo.is_overdue(7.0)  # for that of 3.0
+    assert up.exchange.echo.echoed_at == 2.0
+    up.exchange.hear(sent[5], 6.9)  # it answers the earlier ones, too
+    assert not up.exchange.echo.is_overdue(9.9)
+    assert up.exchange.echo.echoed_at == 6.0
 
 
 def test_echo_after_a_stalled_loop_has_time_to_come(up: Process) -> None:
     """A probe that a loop sends long after it was due is not overdue at once."""
     assert up.messages(1000.0) == ["@me 1 2"]
-    up.rules.acknowledged(0.0)
-    assert not up.rules.echo.is_overdue(1003.9)
-    rules = unechoed()
-    assert len(rules.messages(1000.0)) == 1
-    rules.hear("@me 1 1", 1000.0)
-    assert not rules.echo.is_overdue(1002.9)
+    up.exchange.acknowledged(0.0)
+    assert not up.exchange.echo.is_overdue(1003.9)
+    exchange = unechoed()
+    assert len(exchange.messages(1000.0)) == 1
+    exchange.hear("@me 1 1", 1000.0)
+    assert not exchange.echo.is_overdue(1002.9)
 
 
 def test_echo_of_a_part_of_a_batch_does_not_answer_it(up: Process) -> None:
     up.publish("x" * 7000, "y" * 7000)
     first, last = up.messages(1.0)
-    up.rules.acknowledged(0.0)
-    up.rules.hear(first, 1.0)
-    assert up.rules.next_at() == 5.0
-    up.rules.hear(last, 1.0)
-    assert up.rules.next_at() == 11.0
+    up.exchange.acknowledged(0.0)
+    up.exchange.hear(first, 1.0)
+    assert up.exchange.next_at() == 5.0
+    up.exchange.hear(last, 1.0)
+    assert up.exchange.next_at() == 11.0
 
 
 # hearing messages
 
 
 def test_hear_own_keys_are_not_checked_again(up: Process) -> None:
-    up.rules.hear('@me 1\n"a"', 0.0)
-    assert (up.checked, up.rules.received) == ([], 0)
+    up.exchange.hear('@me 1\n"a"', 0.0)
+    assert (up.checked, up.exchange.received) == ([], 0)
 
 
 def test_hear_others_with_and_without_origin(up: Process) -> None:
-    up.rules.hear('@other 1\n"a"\n["b", 1]', 0.0)
-    up.rules.hear('"c"\r\n["orders" , 7]\r\n', 0.0)
-    up.rules.hear("*", 0.0)
+    up.exchange.hear('@other 1\n"a"\n["b", 1]', 0.0)
+    up.exchange.hear('"c"\r\n["orders" , 7]\r\n', 0.0)
+    up.exchange.hear("*", 0.0)
     assert up.checked == ["a", ("b", 1), "c", ("orders", 7), ALL]
-    assert up.rules.received == 5
+    assert up.exchange.received == 5
 
 
 def test_hear_malformed_lines_are_counted_and_skipped(up: Process) -> None:
-    up.rules.hear('{"a":1}\n"good"\n[[[\nnope\n\n@late 1', 0.0)
-    up.rules.hear("", 0.0)
-    up.rules.hear("x" * 10**6, 0.0)
-    up.rules.hear("\n".join(['"a"'] * 3000), 0.0)
+    up.exchange.hear('{"a":1}\n"good"\n[[[\nnope\n\n@late 1', 0.0)
+    up.exchange.hear("", 0.0)
+    up.exchange.hear("x" * 10**6, 0.0)
+    up.exchange.hear("\n".join(['"a"'] * 3000), 0.0)
     assert up.checked == ["good"]
-    assert (up.rules.malformed, up.rules.received) == (6, 1)
+    assert (up.exchange.malformed, up.exchange.received) == (6, 1)
 
 
 @pytest.mark.parametrize("head", ["", "@somebody 1\n", "@somebody 1 1\n"])
 def test_hear_malformed_among_keys_costs_no_key(up: Process, head: str) -> None:
-    up.rules.hear(f'{head}"a"\n[1\n*\n"b"', 0.0)
+    up.exchange.hear(f'{head}"a"\n[1\n*\n"b"', 0.0)
     assert up.checked == ["a", "*", "b"]
-    assert (up.rules.malformed, up.rules.received) == (1, 3)
+    assert (up.exchange.malformed, up.exchange.received) == (1, 3)
 
 
 def test_hear_many_malformed_lines_are_given_up(up: Process) -> None:
-    up.rules.hear("\n".join(['"a"', *["nope"] * 1000, '"b"']), 0.0)
-    assert (up.checked, up.rules.malformed) == (["a"], MAX_MALFORMED)
+    up.exchange.hear("\n".join(['"a"', *["nope"] * 1000, '"b"']), 0.0)
+    assert (up.checked, up.exchange.malformed) == (["a"], MAX_MALFORMED)
 
 
 def test_hear_bus_of_many_unknown_keys_checks_everything(up: Process) -> None:
     """The sender has a newer version: the skipped part may hold keys that this bus knows."""
-    up.rules.hear("\n".join(["@newer 1 1", '"a"', *['{"$new":1}'] * 500, '"b"']), 0.0)
+    up.exchange.hear("\n".join(["@newer 1 1", '"a"', *['{"$new":1}'] * 500, '"b"']), 0.0)
     assert up.checked == ["a", ALL]
-    assert up.rules.malformed == MAX_MALFORMED
+    assert up.exchange.malformed == MAX_MALFORMED
 
 
 def seconds_to_hear(message: str, times: int = 3) -> float:
@@ -448,7 +454,7 @@ def seconds_to_hear(message: str, times: int = 3) -> float:
     found = []
     for _ in range(times):
         start = time.process_time()
-        process.rules.hear(message, 0.0)
+        process.exchange.hear(message, 0.0)
         found.append(time.process_time() - start)
     return min(found)
 
@@ -473,27 +479,27 @@ def test_hear_hostile_message_costs_little(what: str) -> None:
 
 
 def test_hear_everything_often_is_spaced_and_none_is_lost(up: Process) -> None:
-    up.rules.hear("*", 1.0)
+    up.exchange.hear("*", 1.0)
     assert up.checked == [ALL]
     for hundredth in range(1, 20):
-        up.rules.hear("*", 1.0 + hundredth / 100)
+        up.exchange.hear("*", 1.0 + hundredth / 100)
     assert up.checked == [ALL]
-    assert up.rules.next_at() == 1.0 + SPACING
-    up.rules.tick(1.0 + SPACING)
+    assert up.exchange.next_at() == 1.0 + SPACING
+    up.exchange.tick(1.0 + SPACING)
     assert up.checked == [ALL] * 2
-    up.rules.tick(5.0)
+    up.exchange.tick(5.0)
     assert up.checked == [ALL] * 2
-    up.rules.hear("*", 5.0)
+    up.exchange.hear("*", 5.0)
     assert up.checked == [ALL] * 3
 
 
-@pytest.mark.parametrize("end", [Rules.broken, Rules.closed, Rules.confirmed])
-def test_hear_everything_put_off_is_checked_at_the_end(up: Process, end: Callable[[Rules, float], object]) -> None:
-    up.rules.hear("*", 1.0)
-    up.rules.hear("*", 1.1)
-    end(up.rules, 1.1)
+@pytest.mark.parametrize("end", [Exchange.broken, Exchange.closed, Exchange.confirmed])
+def test_hear_everything_put_off_is_checked_at_the_end(up: Process, end: Callable[[Exchange, float], object]) -> None:
+    up.exchange.hear("*", 1.0)
+    up.exchange.hear("*", 1.1)
+    end(up.exchange, 1.1)
     assert up.checked == [ALL] * 2
-    up.rules.tick(5.0)
+    up.exchange.tick(5.0)
     assert up.checked == [ALL] * 2
 
 
@@ -501,145 +507,145 @@ def test_hear_everything_put_off_is_checked_at_the_end(up: Process, end: Callabl
 
 
 def test_messages_tell_how_long_ago_keys_were_acknowledged(process: Process) -> None:
-    process.rules.confirmed(0.0)
-    assert process.rules.messages(0.0) == [f"@me 1 1 {10 * 86_400 * 999}"]  # never
+    process.exchange.confirmed(0.0)
+    assert process.exchange.messages(0.0) == [f"@me 1 1 {10 * 86_400 * 999}"]  # never
     process.publish("a")
-    process.rules.acknowledged(0.0)
-    process.rules.messages(0.0)
-    process.rules.acknowledged(1.0)
-    assert process.rules.messages(11.0) == ["@me 1 3 9990"]  # 0.1 % less: the clocks of others may run slower
-    process.rules.acknowledged(11.0)  # of a probe: nobody misses that
+    process.exchange.acknowledged(0.0)
+    process.exchange.messages(0.0)
+    process.exchange.acknowledged(1.0)
+    assert process.exchange.messages(11.0) == ["@me 1 3 9990"]  # 0.1 % less: the clocks of others may run slower
+    process.exchange.acknowledged(11.0)  # of a probe: nobody misses that
     process.publish("b")
-    assert process.rules.messages(11.0) == ['@me 1 4 9990\n"b"']
-    process.rules.acknowledged(11.0)
+    assert process.exchange.messages(11.0) == ['@me 1 4 9990\n"b"']
+    process.exchange.acknowledged(11.0)
     process.publish("c")
-    assert process.rules.messages(11.0) == ['@me 1 5\n"c"']
+    assert process.exchange.messages(11.0) == ['@me 1 5\n"c"']
 
 
 def test_messages_of_one_batch_tell_no_age(process: Process) -> None:
     process.publish("x", "y" * 7000, "z" * 7000)
-    process.rules.confirmed(0.0)
-    process.rules.messages(0.0)
-    process.rules.acknowledged(1.0)
+    process.exchange.confirmed(0.0)
+    process.exchange.messages(0.0)
+    process.exchange.acknowledged(1.0)
     process.publish("x" * 7000, "y" * 7000)
-    assert [message[:12] for message in process.rules.messages(2.0)] == ["@me 1 3 999\n", '@me 1 4\n"yyy']
+    assert [message[:12] for message in process.exchange.messages(2.0)] == ["@me 1 3 999\n", '@me 1 4\n"yyy']
 
 
 @pytest.mark.parametrize("number", [2, 9])
 def test_hear_lost_before_the_last_check_of_everything_is_no_gap(process: Process, number: int) -> None:
     process.connect(100.0)  # everything was checked at 0.0
-    process.rules.hear(f"@other 1 {number} 100001", 100.0)
-    assert (process.checked, process.rules.gaps) == ([], 0)
-    process.rules.tick(200.0)
+    process.exchange.hear(f"@other 1 {number} 100001", 100.0)
+    assert (process.checked, process.exchange.gaps) == ([], 0)
+    process.exchange.tick(200.0)
     assert process.checked == []
 
 
 @pytest.mark.parametrize("age", ["100000", "0", "x", ""])
 def test_hear_perhaps_lost_after_the_last_check_is_a_gap(process: Process, age: str) -> None:
     process.connect(100.0)
-    process.rules.hear(f"@other 1 2 {age}", 100.0)
-    process.rules.tick(200.0)
+    process.exchange.hear(f"@other 1 2 {age}", 100.0)
+    process.exchange.tick(200.0)
     assert process.checked == [ALL]
 
 
 def test_hear_everything_until_before_the_last_check_is_nothing(process: Process) -> None:
     process.connect(100.0)
-    process.rules.hear("*100001", 100.0)
-    assert (process.checked, process.rules.received) == ([], 1)
-    process.rules.hear("*100000", 100.0)
+    process.exchange.hear("*100001", 100.0)
+    assert (process.checked, process.exchange.received) == ([], 1)
+    process.exchange.hear("*100000", 100.0)
     assert process.checked == [ALL]
-    process.rules.hear("*1\n*", 200.0)
+    process.exchange.hear("*1\n*", 200.0)
     assert process.checked == [ALL] * 2
-    process.rules.hear("*x", 300.0)
-    assert (process.checked, process.rules.malformed) == ([ALL] * 2, 1)
+    process.exchange.hear("*x", 300.0)
+    assert (process.checked, process.exchange.malformed) == ([ALL] * 2, 1)
 
 
 # the numbers of others
 
 
 def test_hear_missing_number_checks_everything(up: Process) -> None:
-    up.rules.hear('@other 1 7\n"a"', 1.0)  # messages before the subscription are not known
-    up.rules.hear('@other 1 8\n"b"', 1.0)
-    assert (up.checked, up.rules.gaps) == (["a", "b"], 0)
-    up.rules.hear('@other 1 10\n"d"', 1.0)
-    assert (up.checked, up.rules.gaps) == (["a", "b", ALL, "d"], 1)
-    assert up.rules.connected
-    up.rules.hear('@other 1 9\n"c"', 1.0)  # late
-    up.rules.hear('@other 1 10\n"d"', 1.0)  # repeated
-    up.rules.hear("@other 1 11", 1.0)
-    assert (up.checked, up.rules.gaps) == (["a", "b", ALL, "d", "c", "d"], 1)
+    up.exchange.hear('@other 1 7\n"a"', 1.0)  # messages before the subscription are not known
+    up.exchange.hear('@other 1 8\n"b"', 1.0)
+    assert (up.checked, up.exchange.gaps) == (["a", "b"], 0)
+    up.exchange.hear('@other 1 10\n"d"', 1.0)
+    assert (up.checked, up.exchange.gaps) == (["a", "b", ALL, "d"], 1)
+    assert up.exchange.connected
+    up.exchange.hear('@other 1 9\n"c"', 1.0)  # late
+    up.exchange.hear('@other 1 10\n"d"', 1.0)  # repeated
+    up.exchange.hear("@other 1 11", 1.0)
+    assert (up.checked, up.exchange.gaps) == (["a", "b", ALL, "d", "c", "d"], 1)
 
 
 def test_hear_new_link_goes_on_counting(up: Process) -> None:
-    up.rules.hear("@other 1 7", 1.0)
-    up.rules.hear("@other 2 7", 1.0)  # it was not acknowledged, so it is repeated
-    up.rules.hear("@other 1 9", 1.0)  # of a connection that was given up
-    up.rules.hear("@other 2 8", 1.0)
-    assert up.rules.gaps == 0
-    up.rules.hear("@other 3 10", 1.0)
-    assert up.rules.gaps == 1
+    up.exchange.hear("@other 1 7", 1.0)
+    up.exchange.hear("@other 2 7", 1.0)  # it was not acknowledged, so it is repeated
+    up.exchange.hear("@other 1 9", 1.0)  # of a connection that was given up
+    up.exchange.hear("@other 2 8", 1.0)
+    assert up.exchange.gaps == 0
+    up.exchange.hear("@other 3 10", 1.0)
+    assert up.exchange.gaps == 1
 
 
 def test_hear_own_first_number_missing_checks_everything(process: Process) -> None:
-    process.rules.confirmed(0.0)
+    process.exchange.confirmed(0.0)
     process.messages(0.0)
-    process.rules.acknowledged(0.0)
+    process.exchange.acknowledged(0.0)
     process.checked.clear()
     process.publish("a")
     process.messages(1.0)
-    process.rules.hear('@me 1 2\n"a"', 1.0)
+    process.exchange.hear('@me 1 2\n"a"', 1.0)
     assert process.checked == ["a", ALL]
 
 
 def test_hear_others_after_a_gap_are_new_again(up: Process) -> None:
-    up.rules.hear("@other 1 7", 1.0)
-    up.rules.broken(0.0)
-    up.rules.confirmed(0.0)
-    up.rules.hear("@other 1 9", 1.0)
-    assert up.rules.gaps == 1
+    up.exchange.hear("@other 1 7", 1.0)
+    up.exchange.broken(0.0)
+    up.exchange.confirmed(0.0)
+    up.exchange.hear("@other 1 9", 1.0)
+    assert up.exchange.gaps == 1
 
 
 def test_hear_first_with_a_higher_number_is_a_gap(up: Process) -> None:
     """19 s after the subscription, the promised time is over: every other process was heard, except new ones."""
-    up.rules.hear('@new 1 1\n"a"', 20.0)
-    assert (up.checked, up.rules.gaps) == (["a"], 0)
-    up.rules.hear("@newer 1 2", 20.0)
-    assert (up.checked, up.rules.gaps) == (["a", ALL], 1)
+    up.exchange.hear('@new 1 1\n"a"', 20.0)
+    assert (up.checked, up.exchange.gaps) == (["a"], 0)
+    up.exchange.hear("@newer 1 2", 20.0)
+    assert (up.checked, up.exchange.gaps) == (["a", ALL], 1)
 
 
 def test_hear_many_first_after_connecting_are_one_check(up: Process) -> None:
     for number in range(50):
-        up.rules.hear(f"@{number} 1 7", number / 5)
-    assert (up.checked, up.rules.gaps) == ([], 0)
+        up.exchange.hear(f"@{number} 1 7", number / 5)
+    assert (up.checked, up.exchange.gaps) == ([], 0)
     assert up.messages(18.9) == ["@me 1 2"]
-    up.rules.tick(18.9)
+    up.exchange.tick(18.9)
     assert up.checked == []
-    assert up.rules.next_at() == 19.0
-    up.rules.tick(19.0)
-    up.rules.tick(30.0)
-    assert (up.checked, up.rules.gaps) == ([ALL], 0)
+    assert up.exchange.next_at() == 19.0
+    up.exchange.tick(19.0)
+    up.exchange.tick(30.0)
+    assert (up.checked, up.exchange.gaps) == ([ALL], 0)
 
 
 def test_hear_before_the_confirmation_is_not_counted(process: Process) -> None:
     """R1 comes after it. Some client libraries tell of messages before they tell of the subscription."""
-    process.rules.hear("@other 1 7", 0.0)
+    process.exchange.hear("@other 1 7", 0.0)
     process.connect(now=0.0)
-    process.rules.broken(0.0)
+    process.exchange.broken(0.0)
     process.checked.clear()
-    process.rules.hear("@other 1 9", 40.0)
-    process.rules.hear("@another 1 9", 40.0)
-    assert (process.checked, process.rules.gaps) == ([], 1)
+    process.exchange.hear("@other 1 9", 40.0)
+    process.exchange.hear("@another 1 9", 40.0)
+    assert (process.checked, process.exchange.gaps) == ([], 1)
 
 
 def test_hear_many_origins_are_bounded(up: Process) -> None:
     """Over the bound, all are forgotten, as after connecting: at most one check in the promised time."""
     for number in range(2 * MAX_ORIGINS):
-        up.rules.hear(f"@{number} 1 1", 100.0)
-    up.rules.hear(f"@{2 * MAX_ORIGINS - 1} 1 3", 100.0)
-    assert (up.checked, up.rules.gaps) == ([ALL], 1)
+        up.exchange.hear(f"@{number} 1 1", 100.0)
+    up.exchange.hear(f"@{2 * MAX_ORIGINS - 1} 1 3", 100.0)
+    assert (up.checked, up.exchange.gaps) == ([ALL], 1)
     for number in range(MAX_ORIGINS // 2):
-        up.rules.hear(f"@{number} 1 2", 101.0)
-    assert (up.checked, up.rules.gaps) == ([ALL], 1)
-    assert up.rules.next_at() <= 101.0 + 19.0
-    up.rules.tick(101.0 + 19.0)
-    assert (up.checked, up.rules.gaps) == ([ALL] * 2, 1)
+        up.exchange.hear(f"@{number} 1 2", 101.0)
+    assert (up.checked, up.exchange.gaps) == ([ALL], 1)
+    assert up.exchange.next_at() <= 101.0 + 19.0
+    up.exchange.tick(101.0 + 19.0)
+    assert (up.checked, up.exchange.gaps) == ([ALL] * 2, 1)

@@ -13,26 +13,26 @@ from hypothesis import strategies as st
 
 from aiopurgatory import GoneError
 from aiopurgatory.streams import EndedError
-from aiopurgatory.streams.rules import (
+from aiopurgatory.streams.store import Change, Commit, Page
+from aiopurgatory.streams.topic_state import (
     LOOKS,
     PAUSE,
     RENEWAL,
     Block,
     IdGeneration,
     Keep,
-    Stamped,
-    State,
     Suspicion,
+    TopicState,
     changed,
     number_in,
     place,
     state_of,
 )
-from aiopurgatory.streams.store import Change, Commit, Page
 from aiopurgatory.streams.writes import (
     BLOCKS,
     MAX_GENERATIONS,
     MAX_WRITERS,
+    RECENT,
     Appending,
     Beginning,
     Decide,
@@ -52,7 +52,7 @@ class Topic:
         self.rows: dict[int, str] = {}
 
     @property
-    def state(self) -> State:
+    def state(self) -> TopicState:
         state = state_of(self.page)
         assert state is not None
         return state
@@ -68,7 +68,8 @@ class Topic:
         assert commit.version not in ("", self.page.version)
         assert [number for number, _ in commit.rows] == [len(self.rows) + 1 + at for at in range(len(commit.rows))]
         self.rows.update(commit.rows)
-        self.page = replace(self.page, version=commit.version, state=commit.state)
+        archive = commit.archive or self.page.archive
+        self.page = replace(self.page, version=commit.version, state=commit.state, archive=archive)
 
     def append(self, data: str = "x", producer: str = "", count: int = 0, **more: object) -> str:
         stamp = Stamp(producer, count) if count else None
@@ -182,8 +183,8 @@ def test_place_finds_every_id_that_was_given(steps: list[str]) -> None:
 # S2, S8: where to go on
 
 
-def state(**fields: object) -> State:
-    return replace(State("epoch123", "a", producer="p", lease=15.0), **fields)  # type: ignore[arg-type]
+def state(**fields: object) -> TopicState:
+    return replace(TopicState("epoch123", "a", producer="p", lease=15.0), **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -271,15 +272,35 @@ def test_append_with_a_known_stamp_adds_nothing() -> None:
 
 def test_stamps_are_forgotten_after_64_other_writers() -> None:
     topic = Topic()
-    for writer in range(MAX_WRITERS + 1):
+    last = MAX_WRITERS + RECENT + 1
+    for writer in range(last + 1):
         for count in range(2):
             topic.append(stamp=Stamp(str(writer), count))
-    assert len(topic.state.writers) == MAX_WRITERS
-    last = topic.state.last
-    topic.append(stamp=Stamp("1", 1))
-    assert topic.state.last == last
+        ids = [topic.state.id_of(2 * each + 2) for each in range(writer + 1)][-MAX_WRITERS:]
+        others = range(max(0, writer - MAX_WRITERS + 1), writer + 1)
+        assert [topic.append(stamp=Stamp(str(other), 1)) for other in others] == ids
     topic.append(stamp=Stamp("0", 1))
-    assert topic.state.last == last + 1
+    assert topic.state.last == 2 * last + 3
+
+
+def test_stamps_of_a_writer_take_one_place() -> None:
+    topic = Topic()
+    topic.append(stamp=Stamp("other", 1))
+    for count in range(3 * MAX_WRITERS):
+        topic.append(stamp=Stamp(f"often-{count % 2}", count))
+    assert topic.append(stamp=Stamp("other", 1)) == topic.state.id_of(1)
+
+
+def test_few_commits_write_the_archive() -> None:
+    topic, written = Topic(), []
+    for number in range(10 * RECENT):
+        commit = Appending("x", None, stamp=Stamp(str(number), 0))(topic.page, state_of(topic.page)).commit
+        assert commit is not None
+        topic.make(commit)
+        written.append(len(commit.archive))
+        assert len(commit.state) < 400, "the control: 64 writers are longer"
+    assert sum(map(bool, written)) < len(written) / RECENT
+    assert max(written) > 400
 
 
 # S4, S5: one run, one end
@@ -487,7 +508,7 @@ def test_a_block_is_a_sixteenth_rounded_up() -> None:
 words = st.text("abcdefghijklmnop", min_size=1, max_size=8)
 numbers = st.integers(0, 10**15 - 1)
 states = st.builds(
-    State,
+    TopicState,
     words,
     st.text(max_size=10),
     numbers,
@@ -496,18 +517,19 @@ states = st.builds(
     words,
     st.floats(0.1, 1e6),
     st.none() | st.text(),
-    st.lists(st.builds(Stamped, st.text(max_size=8), numbers, numbers), max_size=4).map(tuple),
+    words,
     rest=st.just(""),
+    archive=words,
 )
 
 
 @given(states)
-def test_state_survives_as_text(state: State) -> None:
-    assert state_of(Page("1", state.text(), 0.0, 0.0, "", [])) == state
+def test_state_survives_as_text(state: TopicState) -> None:
+    assert state_of(Page("1", state.text(), 0.0, 0.0, "", [], state.archive)) == state
 
 
 def test_state_as_text_leaves_defaults_out() -> None:
-    assert State("abc", "s").text() == '{"epoch":"abc","server":"s","last":0,"blocks":[]}'
+    assert TopicState("abc", "s").text() == '{"epoch":"abc","server":"s","last":0,"blocks":[]}'
 
 
 @given(st.lists(st.sampled_from(["append", "renew", "end"]), max_size=20))

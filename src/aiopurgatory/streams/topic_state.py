@@ -66,14 +66,6 @@ class IdGeneration(NamedTuple):
     before: int
 
 
-class Stamped(NamedTuple):
-    """The last event of a writer: its name, its own count of its events, and the number of the event."""
-
-    writer: str
-    serial: int
-    number: int
-
-
 class Keep(NamedTuple):
     """How much of a topic to keep: so many events, bytes, and seconds. 0: nobody has given this bound."""
 
@@ -91,7 +83,7 @@ _FIRST: Final = (IdGeneration("", 0),)
 
 
 @dataclass(slots=True)  # not frozen, as all that is made for each event: that takes twice as long
-class State:
+class TopicState:
     """The state of a topic. Stores keep it as text. It is never changed.
 
     Args:
@@ -103,9 +95,10 @@ class State:
         producer: a random text that only the producer of its run knows; empty: many write.
         lease: seconds; 0: many write.
         end: the reason, once the last event is the end.
-        writers: the last event of each writer, the newest event last.
+        writers: the last events of writers, the newest last: `` name.count=number `` of each.
         keep: the bounds that writers have given (S12).
         rest: JSON of fields that a newer version has added: kept for it.
+        archive: older writers. Stores keep it apart: few commits change it, so few write it.
     """
 
     epoch: str
@@ -116,9 +109,10 @@ class State:
     producer: str = ""
     lease: float = 0.0
     end: str | None = None
-    writers: tuple[Stamped, ...] = ()
+    writers: str = ""
     keep: Keep = NO_KEEP
     rest: str = ""
+    archive: str = ""
 
     @property
     def first(self) -> int:
@@ -132,12 +126,13 @@ class State:
             tag = next((g.tag for g in reversed(self.generations) if g.before < number), tag)
         return f"{self.epoch}.{tag}-{number}" if tag else f"{self.epoch}-{number}"
 
-    def after(self, last: int, blocks: tuple[Block, ...], end: str | None, writers: tuple[Stamped, ...]) -> State:
+    def after(self, last: int, blocks: tuple[Block, ...], end: str | None, writers: str, archive: str) -> TopicState:
         """Return the state after a further event. (replace() takes ten times as long.)"""
         generations, producer, lease, keep = self.generations, self.producer, self.lease, self.keep
-        return State(self.epoch, self.server, last, generations, blocks, producer, lease, end, writers, keep, self.rest)
+        made = self.epoch, self.server, last, generations, blocks, producer, lease, end, writers, keep
+        return TopicState(*made, self.rest, archive)
 
-    def keeping(self, keep: Keep) -> State:
+    def keeping(self, keep: Keep) -> TopicState:
         """Return the state with the larger of its bounds and *keep* (S12)."""
         larger = Keep(*map(max, self.keep, keep))
         return self if larger == self.keep else replace(self, keep=larger)
@@ -160,8 +155,7 @@ class State:
         if self.end is not None:
             parts.append(f'"end":{_ENCODER.encode(self.end)}')
         if self.writers:
-            writers = [f"[{encode_basestring_ascii(name)},{serial},{number}]" for name, serial, number in self.writers]
-            parts.append(f'"writers":[{",".join(writers)}]')
+            parts.append(f'"writers":"{self.writers}"')
         if self.keep != NO_KEEP:
             parts.append(f'"keep":{list(self.keep)}')
         if self.rest:
@@ -169,7 +163,7 @@ class State:
         return ",".join(parts) + "}"
 
 
-_FIELDS: Final = {field.name for field in fields(State)} - {"rest"}
+_FIELDS: Final = {field.name for field in fields(TopicState)} - {"rest", "archive"}
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -179,7 +173,7 @@ def in_force(keep: Keep) -> Keep:
     return Keep(*[given or default for given, default in zip(keep, DEFAULT_KEEP, strict=True)])
 
 
-def state_of(page: Page) -> State | None:
+def state_of(page: Page) -> TopicState | None:
     """Return the state on *page*; None: there is no such topic."""
     if not page.version:
         return None
@@ -188,19 +182,17 @@ def state_of(page: Page) -> State | None:
         known["generations"] = tuple(IdGeneration(*each) for each in known["generations"])
     if "blocks" in known:
         known["blocks"] = tuple(Block(*each) for each in known["blocks"])
-    if "writers" in known:
-        known["writers"] = tuple(Stamped(*each) for each in known["writers"])
     if "keep" in known:
         known["keep"] = Keep(*known["keep"])
     rest = {name: known.pop(name) for name in known.keys() - _FIELDS}
-    return State(**known, rest=_ENCODER.encode(rest)[1:-1])
+    return TopicState(**known, rest=_ENCODER.encode(rest)[1:-1], archive=page.archive)
 
 
 #: In place of a life of the server's data: it has lost events.
 LOST: Final = "lost"
 
 
-def has_lost(state: State | None, highest: State | None) -> TypeGuard[State]:
+def has_lost(state: TopicState | None, highest: TopicState | None) -> TypeGuard[TopicState]:
     """Whether *state* has fewer events than its topic had at *highest* (S1). A new generation has told of the loss."""
     return (
         state is not None
@@ -210,7 +202,7 @@ def has_lost(state: State | None, highest: State | None) -> TypeGuard[State]:
     )
 
 
-def place(state: State, after: str | None) -> int:
+def place(state: TopicState, after: str | None) -> int:
     """Return the number of the event *after*, if every event since then is kept (S2, S8).
 
     Args: after: an id; None: from the beginning. Where many write, that is the oldest event kept.
@@ -229,7 +221,7 @@ def number_in(after: str | None) -> int:
     return int(found[3]) if found else 0
 
 
-def _number(state: State, after: str | None) -> int | None:
+def _number(state: TopicState, after: str | None) -> int | None:
     if after is None:
         return 0 if state.producer else state.first - 1
     found = _ID.fullmatch(after)
@@ -253,7 +245,7 @@ class Suspicion:
         #: Since when the lease is known to be expired.
         self._expired_at: float | None = None
 
-    def look(self, page: Page, state: State, now: float) -> float:
+    def look(self, page: Page, state: TopicState, now: float) -> float:
         """Look at the lease.
 
         Args: now: seconds, by the clock of this process.
@@ -279,7 +271,7 @@ class Suspicion:
         self._expired_at = None
 
 
-def changed(state: State, change: Change) -> State:
+def changed(state: TopicState, change: Change) -> TopicState:
     """Return *state* after *change*, as far as listeners need it."""
     if not change.rows:
         return state
@@ -287,4 +279,4 @@ def changed(state: State, change: Change) -> State:
     name, _, data = text.partition("\n")
     # Old blocks may be dropped by now: readers of their events are told then. Without a block, all would count as such.
     blocks = state.blocks or (Block(change.rows[0][0], 0, 0.0),)
-    return state.after(number, blocks, data if name == END else None, state.writers)
+    return state.after(number, blocks, data if name == END else None, "", "")

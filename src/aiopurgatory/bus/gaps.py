@@ -1,0 +1,123 @@
+"""Notices gaps: answers that the server owes, and numbers that are missing (R3, R6, R8 of exchange.py). No I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+from math import inf
+from typing import Final, NamedTuple
+
+#: The most processes to remember, each with its last message.
+MAX_ORIGINS: Final = 1_000
+
+
+class Pace(NamedTuple):
+    """How fast a bus is: seconds, as for ServerBus."""
+
+    heartbeat: float
+    timeout: float
+    spread: float = 0.0
+
+    def noticed(self) -> float:
+        """Return the seconds within which a gap is noticed."""
+        return 1.5 * self.heartbeat + self.timeout
+
+
+class Echo:
+    """Tracks which acknowledgements and echoes the server owes (R3). Times are in seconds."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._heartbeat, self._timeout, _ = pace
+        #: For each batch without an echo: the number of its last message, and the time at which it was sent or due.
+        self._unechoed: deque[tuple[int, float]] = deque()
+        self._number = self._acknowledged = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Start over for a new link: no answer is missing, and a probe is due at once."""
+        self._unechoed.clear()
+        #: Continues the last link's numbers. A process that its last messages did not reach sees a missing number.
+        self._number = self._acknowledged
+        self._sent_at = -inf
+        self._unacknowledged_since = inf
+        #: The time at which the newest echoed message was sent.
+        self.echoed_at = -inf
+
+    def next_number(self) -> int:
+        """Return the number of the next message."""
+        return self._number + 1
+
+    def sent(self, count: int, now: float) -> None:
+        self._number += count
+        # A message may have waited for the last acknowledgement. It then counts from the time at which it was due, so
+        # that a slow acknowledgement does not delay the detection of a gap. It gets at least 1.5 heartbeats: an
+        # acknowledgement in time leaves as much, however late the loop reads it. The cost: with a heartbeat below the
+        # timeout, acknowledgement and echo together get 1.5 * heartbeat + timeout, not twice the timeout.
+        slack = 1.5 * self._heartbeat
+        due = max(self._sent_at + slack, now - self._timeout + slack)
+        self._unechoed.append((self._number, min(now, due) if self._sent_at > -inf else now))
+        self._sent_at = self._unacknowledged_since = now
+
+    def acknowledged(self) -> None:
+        self._unacknowledged_since = inf
+        self._acknowledged = self._number
+
+    def is_acknowledgement_overdue(self, now: float) -> bool:
+        return now >= self._unacknowledged_since + self._timeout
+
+    def is_unacknowledged(self) -> bool:
+        return self._unacknowledged_since < inf
+
+    def heard(self, number: int) -> None:
+        """Note the echo of a message. The echo of a batch's last message confirms the batch and all earlier ones."""
+        while self._unechoed and self._unechoed[0][0] <= number <= self._number:
+            self.echoed_at = self._unechoed.popleft()[1]
+
+    def is_probe_due(self, now: float) -> bool:
+        return now >= self._probe_at()
+
+    def is_overdue(self, now: float) -> bool:
+        return now >= self._overdue_at()
+
+    def next_at(self) -> float:
+        """Return the time at which a probe is due or an answer is overdue."""
+        return min(self._probe_at(), self._overdue_at())
+
+    def _probe_at(self) -> float:
+        # Counted from the last message, not from its echo: later and later echoes must not delay the probe.
+        return inf if self.is_unacknowledged() else self._sent_at + self._heartbeat
+
+    def _overdue_at(self) -> float:
+        unechoed_since = self._unechoed[0][1] if self._unechoed else inf
+        return min(unechoed_since, self._unacknowledged_since) + self._timeout
+
+
+class Arrivals:
+    """Notices missing numbers among the messages of each process (R6, R8).
+
+    Args: settling: seconds after a subscription. Within this time, every other process sends a message.
+    """
+
+    def __init__(self, settling: float) -> None:
+        self._settling: Final = settling
+        self._settled_at = inf
+        #: By origin: its last link, and the last number on that link.
+        self._last: dict[str, tuple[int, int]] = {}
+
+    def reset(self, origin: str, link: int, number: int, now: float) -> None:
+        """Start over for a new link of this process: earlier messages of others are not known."""
+        self._last = {origin: (link, number)}
+        self._settled_at = now + self._settling
+
+    def gap_at(self, origin: str, link: int, number: int, now: float) -> float:
+        """Note a message. Returns: the time to check everything; infinity if no earlier message is missing."""
+        last = self._last.get(origin)
+        if last is None:
+            if len(self._last) >= MAX_ORIGINS:  # most have ended; the others are heard anew, as after reset()
+                self._last.clear()
+                self._settled_at = now + self._settling
+            self._last[origin] = link, number
+            return self._settled_at if number > 1 else inf
+        if (link, number) <= last:  # repeated, or late
+            return inf
+        self._last[origin] = link, number
+        return now if number > last[1] + 1 else inf  # a new link repeats the numbers that were not acknowledged
