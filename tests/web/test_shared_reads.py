@@ -13,7 +13,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 from aiopurgatory.web import Answer, EventRoute
 from aiopurgatory.web.poll import ReadPoll
-from aiopurgatory.web.states import StateReading
+from aiopurgatory.web.states import StateFeed
 
 from .eventsource import Client, leave
 from .polls import Database, Polls, settle
@@ -170,7 +170,7 @@ async def test_answers_are_never_older_than_the_notification(
 ) -> None:
     """Changes in every loop iteration, each with a notification. Clients poll again with their new versions."""
     chance = random.Random(seed)
-    tell, begin = ReadPoll.try_complete, StateReading.read
+    tell, begin = ReadPoll.try_complete, StateFeed.first
     #: The number when the poll was last told of a change, by client; and when its last read began.
     told: dict[Any, tuple[int, int]] = {}
 
@@ -178,12 +178,12 @@ async def test_answers_are_never_older_than_the_notification(
         told[poll.client] = polls.source.values.get("n", 0), told.get(poll.client, (0, 0))[1]
         return tell(poll)
 
-    def note_begin(reading: StateReading[Any], poll: Any) -> Any:
+    def note_begin(reading: StateFeed[Any], poll: Any) -> Any:
         told[poll.client] = told[poll.client][0], told[poll.client][0]
         return begin(reading, poll)
 
     monkeypatch.setattr(ReadPoll, "try_complete", note)
-    monkeypatch.setattr(StateReading, "read", note_begin)
+    monkeypatch.setattr(StateFeed, "first", note_begin)
     monkeypatch.setattr(polls.source, "gate", Jam(chance))
     is_over, answers = False, 0
 

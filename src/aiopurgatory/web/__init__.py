@@ -30,16 +30,15 @@ once a minute. Whatever a handler raises goes to the app, but for refusals, whic
 """
 
 from .answer import Answer
-from .answering import EventAnswer
 from .asgi import RequestScope
 from .connected import DisconnectedError, while_connected
-from .events import EventRoute
+from .desk import Policy
 from .middleware import PurgatoryMiddleware
-from .policy import Policy
 from .polling import LogPolling, LongPolling, LongPollStatistics
-from .route import LongPollRoute
+from .route import EventRoute, LongPollRoute
 from .signals import close_on_stop
 from .source import Source
+from .stream import EventAnswer
 
 __all__ = [
     "Answer",

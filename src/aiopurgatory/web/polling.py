@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, final
 
 from ..arguments import require_hashable, require_text
-from ..core.kit import Observer, checked_limit, core_of
+from ..core.kit import Observer, announce_check, checked_limit, core_of
 from ..errors import PurgatoryFullError
 from ..lifecycle import Starting
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
-from .answering import Answering, Content
-from .desk import Desk
-from .policy import Policy
+from .desk import Desk, Policy
+from .poll import Answering, Content
 from .prefer import K
 from .reads import Reader
 from .source import Source
@@ -277,7 +276,7 @@ class Linger(DelayedOperation[None]):
         return False
 
     def on_complete(self) -> None:
-        core_of(self._purgatory).checks.coming.discard(self._key)
+        announce_check(self._purgatory, self._key, False)
         self._purgatory.notify(self._key, self.limit)
 
 
@@ -294,6 +293,6 @@ def notify_after(seconds: float, purgatory: Purgatory, key: Hashable, limit: Sup
         wait = Linger(purgatory, key, checked_limit(limit), seconds)
         with suppress(PurgatoryFullError):
             purgatory.watch(wait, [(Linger, key)])
-            core_of(purgatory).checks.coming.add(key)
+            announce_check(purgatory, key, True)
             return
     purgatory.notify(key, limit)
