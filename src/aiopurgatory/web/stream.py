@@ -105,7 +105,18 @@ class EventStream(StreamWait, ClientOperation[K]):
         patience: seconds that the first read may take, in addition to *stall*.
     """
 
-    __slots__ = (*SLOTS, "_desk", "_end", "_heartbeat", "_is_expired", "_time", "feed", "is_open", "is_reading")
+    __slots__ = (
+        *SLOTS,
+        "_desk",
+        "_end",
+        "_heartbeat",
+        "_is_expired",
+        "_time",
+        "feed",
+        "is_open",
+        "is_over",
+        "is_reading",
+    )
 
     def __init__(self, desk: Desk, request: PollRequest[K], feed: EventFeed, patience: float = 0.0) -> None:
         core, policy = core_of(desk.purgatory), desk.policy
@@ -119,8 +130,8 @@ class EventStream(StreamWait, ClientOperation[K]):
         #: By the purgatory's clock: when it is old.
         self._end = self._time() + min(left, inf if age is None else age)
         self.is_reading = False
-        #: Whether it has a place.
-        self.is_open = False
+        #: Whether it has a place; and whether nothing follows the last bytes to send.
+        self.is_open = self.is_over = False
 
     async def open(self, request: PollRequest[K]) -> Answer:
         """Park this, and read its first events. Returns: the answer; if is_open, more is to follow.
@@ -170,19 +181,26 @@ class EventStream(StreamWait, ClientOperation[K]):
         self.close()
         return self._desk.unanswered(self.left)
 
-    async def go_on(self, awaitable: Awaitable[object]) -> bytes | None:
-        """Await *awaitable* until this ends. Returns: the last bytes to send; None: none, since nobody reads."""
+    async def go_on(self, awaitable: Awaitable[bytes | None]) -> bytes | None:
+        """Await *awaitable* until this ends.
+
+        Returns: what that returns; if this is over, the last bytes to send. None: there are none, since nobody reads.
+        """
+        found = None
         try:
             with UntilEnded(self):
-                await awaitable
-            return self.last_words()
+                found = await awaitable
+            return found or self.last_words()
         except (GoneError, NotFoundError) as exc:
+            self.is_over = True
             return gone(exc)
         except ReadFailedError:
+            self.is_over = True
             return retry(self._desk.policy)
 
     def last_words(self) -> bytes | None:
         """Return the last bytes to send; None: none. Raises: the source's error."""
+        self.is_over = True
         if self.left:
             return None
         failure = self.exception() if self.done() and not self.cancelled() else None
@@ -289,27 +307,16 @@ class EventAnswer:
         """Wait for the next events, or a heartbeat. To be called when the last ones have been sent."""
         chunk, self._chunk = self._chunk, b""
         if not chunk and not self._is_over:
-            chunk = await self._next()
+            try:
+                chunk = await self._stream.go_on(self._stream.next()) or b""
+            except BaseException:
+                await self.aclose()
+                raise
+            if self._stream.is_over:
+                await self.aclose()
         if not chunk:
             raise StopAsyncIteration
         return chunk
-
-    async def _next(self) -> bytes:
-        stream, found = self._stream, b""
-
-        async def read() -> None:
-            nonlocal found
-            found = await stream.next() or b""
-
-        try:
-            last = await stream.go_on(read())
-        except BaseException:
-            await self.aclose()
-            raise
-        if found:
-            return found
-        await self.aclose()
-        return last or b""
 
     async def aclose(self) -> None:
         """End the iteration, and release the place. A second call does nothing."""
