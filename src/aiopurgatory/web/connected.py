@@ -43,8 +43,12 @@ class DisconnectedError(PurgatoryError):
     this is raised at once, with status 413.
     """
 
-    status_code = 499
-    detail = "the client has disconnected"
+    headers: None = None  # which Starlette reads
+
+    def __init__(self, status_code: int = 499, detail: str = "the client has disconnected") -> None:
+        Exception.__init__(self, detail)
+        self.status_code = status_code
+        self.detail = detail
 
 
 def while_connected(receive: Receive | None = None) -> Connected:
@@ -93,19 +97,13 @@ def while_connected(receive: Receive | None = None) -> Connected:
     return Connected(found)
 
 
-#: Whether the warning was logged.
-_warned = False
-
-
+@cache
 def _warn_of_body() -> None:
     """Log once that a body was dropped: a handler that reads it then waits for ever."""
-    global _warned
-    if not _warned:
-        _warned = True
-        logger.warning(
-            "a while_connected() block or a poll has dropped a body that was not read before; to read it now waits "
-            "for ever. Read it before, or add a PurgatoryMiddleware to the app, which keeps it"
-        )
+    logger.warning(
+        "a while_connected() block or a poll has dropped a body that was not read before; to read it now waits "
+        "for ever. Read it before, or add a PurgatoryMiddleware to the app, which keeps it"
+    )
 
 
 def listener(receive: Receive | None, dropped: Callable[[], object] = _warn_of_body) -> Listen | None:
@@ -165,14 +163,11 @@ def _error_for(reason: Exception | None) -> Exception:
     """Return the error that a block raises for *reason*."""
     if reason is not None and not isinstance(reason, UnreadBodyError):
         return type(reason)(*reason.args)
-    status, detail = 499, DisconnectedError.detail
-    if reason is not None:
-        status = 413
-        detail = f"the request has a body in more than {MAX_PARTS} parts; read it before the block, or send none"
     starlette = sys.modules.get("starlette.exceptions")
-    error = DisconnectedError(detail) if starlette is None else _answered_by(starlette.HTTPException)(status, detail)
-    error.status_code, error.detail = status, detail
-    return error
+    kind = DisconnectedError if starlette is None else _answered_by(starlette.HTTPException)
+    if reason is None:
+        return kind()
+    return kind(413, f"the request has a body in more than {MAX_PARTS} parts; read it before the block, or send none")
 
 
 @cache

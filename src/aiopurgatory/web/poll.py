@@ -197,21 +197,19 @@ class Answering(Generic[K]):
 
         Raises: TypeError: *keys* is one str. Errors of a Source, except GoneError, are raised here.
         """
-        return await answer_poll(
-            self._content,
-            PollRequest(
-                resource,
-                headers.get("prefer"),
-                headers.get("if-none-match"),
-                query.get("wait") if wait is None else wait,
-                self._since(since, query),
-                keys,
-                client,
-                group,
-                listener(receive),
-                respond,
-            ),
+        request = PollRequest(
+            resource,
+            since=self._since(since, query),
+            keys=keys,
+            client=client,
+            group=group,
+            respond=respond,
+            listen=listener(receive),
+            prefer=headers.get("prefer"),
+            if_none_match=headers.get("if-none-match"),
+            wait=query.get("wait") if wait is None else wait,
         )
+        return await answer_poll(self._content, request)
 
     async def events(
         self,

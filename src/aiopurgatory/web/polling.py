@@ -17,6 +17,7 @@ from .desk import Desk, Policy
 from .poll import Answering, Content
 from .prefer import K
 from .reads import Reader
+from .signals import require_purgatory
 from .source import Source
 from .states import States
 
@@ -85,6 +86,11 @@ class LongPolling(Starting, Answering[K]):
         observers: are told when this opens and closes, as are the purgatory's observers; default: none.
         stop_signals: whether SIGINT and SIGTERM call close(); default True. False leaves their handlers alone.
 
+    Attributes:
+        purgatory: where the polls wait.
+        policy: the waits and limits.
+        name: the name shown in statistics and metrics.
+
     Raises:
         TypeError: an argument has the wrong type; *source* is a class, lacks a method, or has one method that is an
             ``async def`` and one that is not.
@@ -104,7 +110,9 @@ class LongPolling(Starting, Answering[K]):
         observers: Iterable[Observer] = (),
         stop_signals: bool = True,
     ) -> None:
-        _require_purgatory(purgatory, source)
+        if isinstance(source, Purgatory):
+            raise TypeError(f"purgatory must come before source: LongPolling(purgatory, source), got source={source!r}")
+        require_purgatory(purgatory)
         reader = Reader(source, max_body_bytes, max_reads)
         if policy is not None and not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy or None, got {policy!r}")
@@ -115,21 +123,9 @@ class LongPolling(Starting, Answering[K]):
         )
         super().__init__(States(self._desk, reader, media_type.encode("latin-1")))
         self._kept: Final = reader.kept
-
-    @property
-    def purgatory(self) -> Purgatory:
-        """Where the polls wait."""
-        return self._desk.purgatory
-
-    @property
-    def policy(self) -> Policy:
-        """The waits and limits."""
-        return self._desk.policy
-
-    @property
-    def name(self) -> str:
-        """The name shown in statistics and metrics."""
-        return self._desk.name
+        self.purgatory: Final = purgatory
+        self.policy: Final = policy
+        self.name: Final = self._desk.name
 
     def __repr__(self) -> str:
         return f"<LongPolling in {self.purgatory!r}>"
@@ -253,13 +249,6 @@ def events_of(rule: str, log: object, policy: Policy | None) -> Content[Any]:
     if not isinstance(log, EventLog):
         raise TypeError(f"{rule}, got {log!r}")
     return LogEvents(log, policy)
-
-
-def _require_purgatory(purgatory: object, source: object) -> None:
-    if isinstance(source, Purgatory):
-        raise TypeError(f"purgatory must come before source: LongPolling(purgatory, source), got source={source!r}")
-    if not isinstance(purgatory, Purgatory):
-        raise TypeError(f"purgatory must be a Purgatory, got {purgatory!r}")
 
 
 @final

@@ -62,11 +62,22 @@ class States(Content[K]):
 class StateFeed(EventFeed, Generic[K]):
     """The newest state, whenever the client has another one: a poll gets the first, a stream each."""
 
-    __slots__ = ("_body", "_is_full", "_resource", "_seen", "_states", "_status", "asked", "known", "version")
+    __slots__ = (
+        "_body",
+        "_is_full",
+        "_reader",
+        "_resource",
+        "_seen",
+        "_states",
+        "_status",
+        "asked",
+        "known",
+        "version",
+    )
 
     def __init__(self, states: States[K], request: PollRequest[K]) -> None:
         super().__init__(is_awaited=states.reader.peek is None)
-        self._states, self._resource = states, request.resource
+        self._states, self._reader, self._resource = states, states.reader, request.resource
         #: The versions that the client has.
         self.known = request.known()
         #: The last version that was read, and the last result of version(), which may be older. Empty: none yet.
@@ -78,14 +89,14 @@ class StateFeed(EventFeed, Generic[K]):
         self._body: bytes | None = None
 
     def has_news(self, is_checked: bool) -> bool:
-        peek = self._states.reader.peek
+        peek = self._reader.peek
         return is_checked if peek is None else peek(self._resource) != self._seen
 
     def start_over(self, exc: GoneError) -> None:
         self.known = ()
 
     async def next(self, check: int) -> bytes:
-        await self._read_version(check)
+        self._note(await self._reader.version(self._resource, check, self.asked))
         if self._has_it():
             return b""
         body = await self._read_body(check)
@@ -99,7 +110,7 @@ class StateFeed(EventFeed, Generic[K]):
         # Before the first read, checks may have missed this.
         check = poll.bell.check if poll is not None and self.version else NO_CHECK
         try:
-            await self._read_version(check)
+            self._note(await self._reader.version(self._resource, check, self.asked))
         except SourceBusyError:
             # The last read could not begin. It was only to find a change without a check.
             is_called = poll is None or poll.bell.is_checked or poll.bell.is_rung
@@ -126,15 +137,14 @@ class StateFeed(EventFeed, Generic[K]):
             return self._states.answer_with(self.version, self._body, self._status)
         return Answer(self._status, b"", [etag(self.version), NO_STORE, VARY], self.version)
 
-    async def _read_version(self, check: int) -> None:
-        self.version = self._seen = await self._states.reader.version(self._resource, check, self.asked)
+    def _note(self, version: str) -> None:
+        self.version = self._seen = version
         if self.known is ANY:
             self.known = (self.version,)
 
     async def _read_body(self, check: int) -> bytes:
         since = self.known[0] if len(self.known) == 1 else None
-        reader = self._states.reader
-        self.version, body = await reader.body(self._resource, since, self.version, check, self.asked)
+        self.version, body = await self._reader.body(self._resource, since, self.version, check, self.asked)
         return body
 
     def _has_it(self) -> bool:

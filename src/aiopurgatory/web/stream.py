@@ -125,10 +125,9 @@ class EventStream(StreamWait, ClientOperation[K]):
         self._desk: Final = desk
         self.feed: Final = feed
         self._time, self._heartbeat = core.loop.time, policy.heartbeat
-        age, left = policy.age(), inf if request.until is None else _left_until(request.until)
-        self._is_expired = left <= 0.0
+        age = policy.age()
         #: By the purgatory's clock: when it is old.
-        self._end = self._time() + min(left, inf if age is None else age)
+        self._end = self._time() + min(_left_until(request.until), inf if age is None else age)
         self.is_reading = False
         #: Whether it has a place; and whether nothing follows the last bytes to send.
         self.is_open = self.is_over = False
@@ -140,16 +139,15 @@ class EventStream(StreamWait, ClientOperation[K]):
         """
         try:
             return await self._open(request)
-        except REFUSALS as exc:
+        except BaseException as exc:
             self.close()
-            return self._desk.refuse(exc)
-        except BaseException:
-            self.close()
+            if isinstance(exc, REFUSALS):
+                return self._desk.refuse(exc)
             raise
 
     async def _open(self, request: PollRequest[K]) -> Answer:
         desk = self._desk
-        if self._is_expired:
+        if self.is_old():
             raise ExpiredError("the login has ended: until= is in the past")
         desk.streams += 1
         self.is_open = True
@@ -329,8 +327,10 @@ class EventAnswer:
                 self._loop.call_soon_threadsafe(self._stream.close)
 
 
-def _left_until(until: float) -> float:
+def _left_until(until: float | None) -> float:
     """Return the seconds until the time *until*. Raises: TypeError, ValueError: it is no time of this century."""
+    if until is None:
+        return inf
     require_seconds("until", until)
     rule = "seconds since the epoch, in this century (milliseconds are no seconds; None: no limit)"
     require(_CENTURY[0] <= until < _CENTURY[1], "until", rule, until)
