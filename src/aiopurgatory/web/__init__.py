@@ -22,8 +22,8 @@ began late enough to have seen their change. So every source is called in an emp
 the client's wait, less a margin and jitter. The client: servers cancel no handler when it leaves, and say so only by
 receive(). So a listener calls that, soon after the poll was parked (asgi, desk). In handlers of your own,
 while_connected() does the same for any await (connected). What is received meanwhile is dropped, unless the app has the
-middleware, whose inbox keeps it for the app (middleware, aiohttp). The server: servers tell an app only when all handlers have ended. So
-stop signals close the purgatory (signals), which answers everybody.
+middleware, whose inbox keeps it for the app (middleware, aiohttp). The server: servers tell an app only when all
+handlers have ended. So stop signals close the purgatory (signals), which answers everybody.
 
 **What may fail.** Clients send anything: what they name is bounded, parsed in linear time, and never becomes a header,
 a field or a line of a log as it is. A source that fails is an outage: its clients are answered 503, and it is logged

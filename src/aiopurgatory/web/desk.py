@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from random import random
 from typing import Any, Final, Generic, TypeAlias, final
@@ -118,10 +119,6 @@ class ClientOperation(DelayedOperation[None], Generic[K]):
         """Cancel this when the client disconnects, until stop_listening()."""
         self._stop = listen(self._ended)
 
-    def listen_later(self, listen: Listen) -> None:
-        """Call listen() after LISTEN_AFTER: most polls have ended before that."""
-        self._stop = self.get_loop().call_later(LISTEN_AFTER, self.listen, listen).cancel
-
     def stop_listening(self) -> None:
         if self._stop is not None:
             self._stop()
@@ -141,6 +138,41 @@ class ClientOperation(DelayedOperation[None], Generic[K]):
 
 #: The operations with which a poll has waited.
 Parked: TypeAlias = list[ClientOperation[Any]]
+
+
+class Newcomers:
+    """Polls without a listener yet: those answered within half of LISTEN_AFTER never need one. One timer serves all.
+
+    At each call, those that were there at the call before get listeners. (If all of them did, so would polls that have
+    just come: on a busy server, a third of those that are answered at once.)
+    """
+
+    def __init__(self) -> None:
+        #: Polls since the timer's last call, and those that were there at that call.
+        self._polls: dict[ClientOperation[Any], tuple[Listen, Context]] = {}
+        self._older = self._polls.copy()
+        self._has_timer = False
+
+    def add(self, poll: ClientOperation[Any], listen: Listen) -> None:
+        self._polls[poll] = listen, copy_context()
+        self._call_later()
+
+    def remove(self, poll: ClientOperation[Any]) -> None:
+        if self._polls.pop(poll, None) is None:
+            self._older.pop(poll, None)
+
+    def _call_later(self) -> None:
+        if not self._has_timer:
+            # In an empty context: the timer sets the next one, so that of the first poll would live on.
+            asyncio.get_running_loop().call_later(LISTEN_AFTER / 2, self._listen, context=Context())
+            self._has_timer = True
+
+    def _listen(self) -> None:
+        older, self._older, self._polls, self._has_timer = self._older, self._polls, {}, False
+        if self._older:
+            self._call_later()
+        for poll, (listen, context) in older.items():
+            context.run(poll.listen, listen)  # a middleware's receive() may use variables of its request
 
 
 class Places:
@@ -218,6 +250,7 @@ class Desk:
         self._stop_signals = stop_signals
         self._adds_keys = adds_keys
         self.places = Places(policy.max_per_group)
+        self._newcomers = Newcomers()
         self.refusals: Final = Refusals(policy.retry_after)
         #: Open streams.
         self.streams = 0
@@ -225,7 +258,7 @@ class Desk:
         self.answered: Final = Counter[int]()
         #: Keys to notify after a linger, from other threads.
         self.handover = Handover(core_of(purgatory).turn_budget)
-        #: The loop that the places and the keys belong to.
+        #: The loop that the newcomers, the places and the keys belong to.
         self._home: asyncio.AbstractEventLoop | None = None
         #: The loop in which enter() was called, and close() not since.
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -244,6 +277,7 @@ class Desk:
         if self._home is not loop:
             self._home = loop
             self.places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
+            self._newcomers = Newcomers()
             self.handover = Handover(core_of(self.purgatory).turn_budget)
         if self._stop_signals:
             on_stop_signal(self.close)
@@ -276,7 +310,7 @@ class Desk:
         parked.append(poll)
         self.place(poll, request)
         if request.listen is not None and not poll.done():
-            poll.listen_later(request.listen)
+            self._newcomers.add(poll, request.listen)
 
     def place(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
         """Park *op*. Raises: as park(); or an error of its try_complete()."""
@@ -288,6 +322,7 @@ class Desk:
     def leave(self, poll: ClientOperation[Any]) -> None:
         """Release the place of *poll*. Idempotent."""
         poll.cancel()  # it is still pending if parking raised half-way
+        self._newcomers.remove(poll)
         self.places.leave(poll)
         poll.stop_listening()  # raises in a loop that was closed before its tasks ended
 

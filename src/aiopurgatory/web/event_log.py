@@ -90,10 +90,11 @@ class LogEvents(Content[Any]):
 class LogFeed(EventFeed):
     """The events that a client does not have, each with the log's own id. It reads memory, but for older events."""
 
-    __slots__ = ("_after", "_events", "_position", "_status", "_topic")
+    is_awaited = False
+    __slots__ = ("_after", "_events", "_position", "_status", "_topic", "is_over")
 
     def __init__(self, events: LogEvents, request: PollRequest[Any]) -> None:
-        super().__init__(is_awaited=False)
+        self.is_over = False
         self._events, self._topic = events, request.resource
         tags = entity_tags(request.if_none_match or "")
         tag = tags[0] if len(tags) == 1 else None

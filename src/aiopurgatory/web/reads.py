@@ -167,9 +167,9 @@ class Asked:
 
     __slots__ = ("_call", "_poll", "_since", "_timer", "is_late")
 
-    def __init__(self) -> None:
-        #: Whether the poll has no time left.
-        self.is_late = False
+    def __init__(self, is_late: bool) -> None:
+        """Args: is_late: it has no time from the start."""
+        self.is_late = is_late
         self._call: Call | None = None
         self._poll: asyncio.Future[Any] | None = None
         self._since = 0.0

@@ -29,7 +29,7 @@ class States(Content[K]):
 
     async def answer(self, request: PollRequest[K], wait: float, parked: Parked) -> Answer:
         feed, peek = StateFeed(self, request), self.reader.peek
-        feed.asked.is_late = wait <= 0
+        feed.is_late = wait <= 0
         if peek is None:
             found = await self._read_until_news(feed, request, wait, parked)
         elif (found := await feed.first(None)) is None and wait > 0:
@@ -37,7 +37,7 @@ class States(Content[K]):
             self.desk.park(poll, request, parked)
             del poll, request  # an exception keeps this frame, and a parked poll no more of it than it needs
             await parked[0]
-            feed.known, feed.asked.is_late = (feed.version,), True
+            feed.known, feed.is_late = (feed.version,), True
             found = await feed.first(None)
         return found or feed.rest()
 
@@ -45,10 +45,11 @@ class States(Content[K]):
         self, feed: StateFeed[K], request: PollRequest[K], wait: float, parked: Parked
     ) -> Answer | None:
         purgatory = self.desk.purgatory
+        feed.asked = Asked(feed.is_late)
         if wait <= 0 and not purgatory.is_open:
             return await feed.first(None)
         timeout = self.desk.policy.timeout(wait) if wait > 0 else 0.0  # 0: one read
-        poll = ReadPoll(core_of(purgatory), request, timeout, feed.asked.hurry)
+        poll = ReadPoll(core_of(purgatory), request, timeout, feed.hurry)
         self.desk.park(poll, request, parked)
         del poll, request  # as above
         return await read_until(cast("AwaitedWait", parked[0]), feed.first)
@@ -62,6 +63,7 @@ class States(Content[K]):
 class StateFeed(EventFeed, Generic[K]):
     """The newest state, whenever the client has another one: a poll gets the first, a stream each."""
 
+    is_over = False
     __slots__ = (
         "_body",
         "_is_full",
@@ -71,18 +73,22 @@ class StateFeed(EventFeed, Generic[K]):
         "_states",
         "_status",
         "asked",
+        "is_awaited",
+        "is_late",
         "known",
         "version",
     )
 
     def __init__(self, states: States[K], request: PollRequest[K]) -> None:
-        super().__init__(is_awaited=states.reader.peek is None)
+        self.is_awaited = states.reader.peek is None
         self._states, self._reader, self._resource = states, states.reader, request.resource
         #: The versions that the client has.
         self.known = request.known()
         #: The last version that was read, and the last result of version(), which may be older. Empty: none yet.
         self.version = self._seen = ""
-        self.asked: Final = Asked()
+        #: Whether its poll has no time left; and the call of an awaited source that its poll awaits.
+        self.is_late = False
+        self.asked: Asked | None = None
         #: The answer to a poll without news: its status, where 304 answers an If-None-Match; whether it has the body.
         self._status = 304 if request.since is None else 204
         self._is_full = request.respond is not None
@@ -96,7 +102,8 @@ class StateFeed(EventFeed, Generic[K]):
         self.known = ()
 
     async def next(self, check: int) -> bytes:
-        self._note(await self._reader.version(self._resource, check, self.asked))
+        reader, resource = self._reader, self._resource
+        self._note(await reader.version(resource, check, self.asked))
         if self._has_it():
             return b""
         body = await self._read_body(check)
@@ -109,8 +116,10 @@ class StateFeed(EventFeed, Generic[K]):
         """Read the answer to a poll; *poll* waits for it. Returns: None: nothing is new. Raises: one of REFUSALS."""
         # Before the first read, checks may have missed this.
         check = poll.bell.check if poll is not None and self.version else NO_CHECK
+        reader, resource = self._reader, self._resource
         try:
-            self._note(await self._reader.version(self._resource, check, self.asked))
+            is_plain = reader.peek is not None  # without an await: this is the hot path
+            self._note(reader.version_now(resource) if is_plain else await reader.version(resource, check, self.asked))
         except SourceBusyError:
             # The last read could not begin. It was only to find a change without a check.
             is_called = poll is None or poll.bell.is_checked or poll.bell.is_rung
@@ -119,7 +128,7 @@ class StateFeed(EventFeed, Generic[K]):
             raise
         finally:
             del poll  # an exception keeps this frame
-        if self._has_it() and not (self._is_full and self.asked.is_late):
+        if self._has_it() and not (self._is_full and self.is_late):
             return None
         try:
             body = await self._read_body(check)
@@ -137,14 +146,21 @@ class StateFeed(EventFeed, Generic[K]):
             return self._states.answer_with(self.version, self._body, self._status)
         return Answer(self._status, b"", [etag(self.version), NO_STORE, VARY], self.version)
 
+    def hurry(self) -> None:
+        """The poll's time is up: its reads may queue for MAX_QUEUE seconds at most."""
+        self.is_late = True
+        if self.asked is not None:
+            self.asked.hurry()
+
     def _note(self, version: str) -> None:
         self.version = self._seen = version
         if self.known is ANY:
-            self.known = (self.version,)
+            self.known = (version,)
 
     async def _read_body(self, check: int) -> bytes:
-        since = self.known[0] if len(self.known) == 1 else None
-        self.version, body = await self._reader.body(self._resource, since, self.version, check, self.asked)
+        reader, wanted = self._reader, (self._resource, self.known[0] if len(self.known) == 1 else None, self.version)
+        is_plain = reader.peek is not None
+        self.version, body = reader.body_now(*wanted) if is_plain else await reader.body(*wanted, check, self.asked)
         return body
 
     def _has_it(self) -> bool:

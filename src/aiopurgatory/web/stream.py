@@ -48,17 +48,14 @@ _HEADERS: Final = [
 
 
 class EventFeed(ABC):
-    """What is new for one client: its poll is answered with the first, and its stream sends each.
+    """What is new for one client: its poll is answered with the first, and its stream sends each."""
 
-    Args: is_awaited: its reads count as those of an awaited condition.
-    """
+    __slots__ = ()
 
-    __slots__ = ("is_awaited", "is_over")
-
-    def __init__(self, is_awaited: bool) -> None:
-        self.is_awaited: Final = is_awaited
-        #: No event will follow. The stream sends its last events, and ends.
-        self.is_over = False
+    #: Whether its reads count as those of an awaited condition.
+    is_awaited: bool
+    #: No event will follow. The stream sends its last events, and ends.
+    is_over: bool
 
     @abstractmethod
     def has_news(self, is_checked: bool) -> bool:
