@@ -25,24 +25,20 @@ from redis.asyncio import Redis
 
 from aiopurgatory import Purgatory
 from aiopurgatory.bus.redis import RedisBus
-from aiopurgatory.web import PurgatoryMiddleware
-
-purgatory = Purgatory("orders")
+from aiopurgatory.web import close_on_stop
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     url = os.environ["REDIS_URL"]
-    async with (
-        RedisBus(url, [purgatory], name="aiopurgatory.orders") as app.state.bus,
-        Redis.from_url(url) as app.state.redis,
-    ):
+    async with Purgatory("orders") as purgatory, RedisBus(url, [purgatory], name="aiopurgatory.orders") as bus:
+        close_on_stop(purgatory)  # the streams end at SIGTERM; the server would wait for them
+        app.state.purgatory, app.state.bus, app.state.redis = purgatory, bus, Redis.from_url(url)
         yield
+        await app.state.redis.aclose()
 
 
 app = FastAPI(lifespan=lifespan)
-# opens the purgatory; at SIGTERM the streams end, for which the server waits
-app.add_middleware(PurgatoryMiddleware, purgatory=purgatory)
 
 
 @app.get("/orders/{order}/events", response_class=EventSourceResponse)
@@ -53,7 +49,7 @@ async def events(order: str, last_event_id: Annotated[str | None, Header()] = No
             return None
         return version.decode(), ServerSentEvent(data=state.decode(), id=version.decode())
 
-    async with purgatory.follow([order], newer, last_event_id) as changes:
+    async with app.state.purgatory.follow([order], newer, last_event_id) as changes:
         async for event in changes:
             yield event
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import fastapi_sse
 import httpx
@@ -34,11 +35,12 @@ async def test_the_example_runs_by_itself(capsys: pytest.CaptureFixture[str]) ->
 
 async def test_streams_resume_and_leave_nothing_behind(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", redis.url())
+    state: Any = fastapi_sse.app.state
     async with serving(fastapi_sse.app) as (url,), httpx.AsyncClient(base_url=url) as client:
         await client.put("/orders/8", params={"state": "paid"})
         assert await first_events(client, 1) == ['data: "paid"']
         streams = [asyncio.create_task(first_events(client, 1, **{"last-event-id": "1"})) for _ in range(5)]
-        await until(lambda: fastapi_sse.purgatory.num_delayed == 5)
+        await until(lambda: state.purgatory.num_delayed == 5)
         await client.put("/orders/8", params={"state": "shipped"})
         assert await asyncio.gather(*streams) == [['data: "shipped"']] * 5
-        await until(lambda: fastapi_sse.purgatory.num_delayed == 0)
+        await until(lambda: state.purgatory.num_delayed == 0)
