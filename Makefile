@@ -155,8 +155,8 @@ test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, a
 
 test-protocols: PROGRAMS := redis-server
 test-protocols: PACKAGES := redis-server
-test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols, and redis_lists.py, with their real clients: 7 minutes
-	$(VENV)-protocols/bin/pytest --timeout 300 tests/protocols $(ARGS)
+test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols, and redis_lists.py, with their real clients: 5 minutes
+	$(VENV)-protocols/bin/pytest -n 3 --timeout 300 tests/protocols $(ARGS)
 
 test-stress: $(READY) $(FASTEST_READY)  ## test calls, wake one of many, with 20,000 random programs in each form: 5 minutes
 	AIOPURGATORY_FORM=interpreted AIOPURGATORY_PROGRAMS=20000 $(BIN)/pytest tests/model/test_calls.py $(ARGS)

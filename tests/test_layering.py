@@ -74,6 +74,7 @@ EXCEPTIONS = {
     ("pipeline/session.py", "handle_error"): "PySpark's servers print a traceback if Java was killed; no option",
     ("purgatory.py", "_get_running_loop"): "asyncio documents it as the quickest way",
     ("purgatory.py", "_current_tasks"): "Python 3.11 has no quicker way, and changes no more",
+    ("waits.py", "kept_reads"): "the core keeps these for the face alone, whose aclose() awaits them",
 }
 
 #: Of every named tuple: documented, and with an underscore only to differ from the names of its fields.
@@ -269,6 +270,65 @@ def test_state_is_written_by_the_package_of_its_class(path: str) -> None:
                 for attr, _ in own_writes(node)
             }
             assert not writes & inherited, f"{path}: {name} writes {writes & inherited}, the state of {base}"
+
+
+@pytest.mark.parametrize("path", TREES)
+def test_collections_are_changed_by_the_package_of_their_owner(path: str) -> None:
+    for line, name in changes_elsewhere(TREES[path], path):
+        pytest.fail(f"{path}:{line} changes {name}, the state of another package")
+
+
+def test_control_changed_collection_of_another_package_is_found() -> None:
+    changes = ["core_of(p).checks.coming.add(key)", "del core.watchers.by_key[key]", "polls.by_key[key] = 1"]
+    found = [name for each in changes for _, name in changes_elsewhere(ast.parse(each), "web/polling.py")]
+    assert found == ["core_of(p).checks.coming", "core.watchers.by_key", "polls.by_key"]
+
+
+#: Methods that change a collection of the standard library.
+CHANGES = {"add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft"}
+CHANGES |= {"remove", "reverse", "setdefault", "sort", "update"}
+#: What a collection is made by.
+COLLECTIONS = {"Counter", "OrderedDict", "defaultdict", "deque", "dict", "list", "set"}
+
+
+def changes_elsewhere(tree: ast.AST, path: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the name of each collection of another package that *tree*, of *path*, changes."""
+    foreign = collections_by_package()
+    own = foreign.get(package_of(path), set())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+            changed = node.func.value
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            changed = node.value
+        else:
+            continue
+        if not isinstance(changed, ast.Attribute) or is_self(changed.value) or changed.attr in own:
+            continue
+        if any(changed.attr in names for names in foreign.values()) and (path, changed.attr) not in EXCEPTIONS:
+            yield node.lineno, ast.unparse(changed)
+
+
+@cache
+def collections_by_package() -> dict[str, set[str]]:
+    """By package: the attributes of its classes that are collections."""
+    found: dict[str, set[str]] = {}
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+            if (
+                isinstance(target, ast.Attribute)
+                and is_self(target.value)
+                and is_collection(getattr(node, "value", None))
+            ):
+                found.setdefault(package_of(path), set()).add(target.attr)
+    return found
+
+
+def is_collection(value: ast.expr | None) -> bool:
+    maker = value.func if isinstance(value, ast.Call) else None
+    maker = maker.value if isinstance(maker, ast.Subscript) else maker
+    is_made = isinstance(maker, ast.Name) and maker.id in COLLECTIONS
+    return is_made or isinstance(value, ast.Dict | ast.List | ast.Set)
 
 
 #: Attributes that Python itself has others set on an exception, a function or a class.

@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from aiopurgatory import Purgatory, PurgatoryClosedError
 from aiopurgatory.bus.redis import RedisBus
-from aiopurgatory.web import close_on_stop
+from aiopurgatory.web import PurgatoryMiddleware
 
 # The state: the changes of each namespace by resourceVersion, and its objects as they are.
 
@@ -95,12 +95,7 @@ async def put(request: Request) -> Response:
 @asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
     url = os.environ["REDIS_URL"]
-    close_on_stop(purgatory)
-    async with (
-        purgatory,
-        RedisBus(url, [purgatory]) as app.state.bus,
-        Redis.from_url(url, decode_responses=True) as objects.redis,
-    ):
+    async with RedisBus(url, [purgatory]) as app.state.bus, Redis.from_url(url, decode_responses=True) as objects.redis:
         yield
 
 
@@ -111,3 +106,4 @@ app = Starlette(
         Route("/api/v1/namespaces/{namespace}/configmaps/{name}", put, methods=["PUT"]),
     ],
 )
+app.add_middleware(PurgatoryMiddleware, purgatory=purgatory)

@@ -27,9 +27,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aiopurgatory import Purgatory, PurgatoryClosedError
+from aiopurgatory import Purgatory
 from aiopurgatory.bus.redis import RedisBus
-from aiopurgatory.web import close_on_stop, while_connected
+from aiopurgatory.web import PurgatoryMiddleware, while_connected
 
 # The state: the ids of each queue's messages by the time at which they are visible, their bodies, and how often each
 # was received. A receipt handle names a message and that number: it is void when the message is received again.
@@ -116,7 +116,7 @@ async def receive_message(request: Request, asked: dict[str, Any]) -> dict[str, 
     claim = partial(messages.claim, queue, asked.get("MaxNumberOfMessages", 1), asked.get("VisibilityTimeout", 30))
     # Hidden messages become visible without a publish. However many clients wait, about one a second looks for them.
     every = 1.0 + len(purgatory.waiting(queue))
-    async with while_connected(request.receive):
+    async with while_connected():
         found = await purgatory.wait_for(claim, [queue], timeout=wait, default=[], every=every, on_undelivered=hide)
     return {"Messages": found}
 
@@ -151,22 +151,21 @@ async def act(request: Request) -> JSONResponse:
 @asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
     url = os.environ["REDIS_URL"]
-    close_on_stop(purgatory)
     async with (
-        purgatory,
         RedisBus(url, [purgatory]) as app.state.bus,
         Redis.from_url(url, decode_responses=True) as messages.redis,
     ):
         yield
 
 
-async def unavailable(request: Request, exc: Exception) -> Response:
-    """The server stops, or the client has left before its request was read."""
-    return Response(status_code=503)
+async def left(request: Request, exc: Exception) -> Response:
+    """The client has left before its request was read."""
+    return Response(status_code=499)
 
 
 app = Starlette(
     lifespan=lifespan,
     routes=[Route("/{path:path}", act, methods=["POST"])],
-    exception_handlers={PurgatoryClosedError: unavailable, ClientDisconnect: unavailable},
+    exception_handlers={ClientDisconnect: left},
 )
+app.add_middleware(PurgatoryMiddleware, purgatory=purgatory)

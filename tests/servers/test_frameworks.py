@@ -21,11 +21,18 @@ import aiopurgatory
 pytestmark = pytest.mark.servers
 HERE = Path(__file__).parent
 ENV = os.environ | {"PYTHONPATH": f"{Path(aiopurgatory.__file__).parents[1]}{os.pathsep}{HERE}"}
+#: Runs an app that hears stop signals only if the server's handlers are there before close_on_stop() is called.
+ONCE = """import runpy, sys
+from aiopurgatory.web import signals
+signals.AGAIN = ()
+del sys.argv[0]
+runpy.run_module(sys.argv[0], run_name="__main__")"""
 COMMANDS = {
-    "uvicorn": ["uvicorn", "{app}:app", "--port", "{port}", "--log-level", "warning"],
-    "hypercorn": ["hypercorn", "--workers", "0", "--bind", "127.0.0.1:{port}", "--log-level", "warning", "{app}:app"],
-    "daphne": ["daphne", "--bind", "127.0.0.1", "--port", "{port}", "--verbosity", "0", "{app}:app"],
-    "own": ["{app}", "{port}"],
+    "uvicorn": ["-m", "uvicorn", "{app}:app", "--port", "{port}", "--log-level", "warning"],
+    "hypercorn": ["-m", "hypercorn", "-w", "0", "-b", "127.0.0.1:{port}", "--log-level", "warning", "{app}:app"],
+    "daphne": ["-m", "daphne", "--bind", "127.0.0.1", "--port", "{port}", "--verbosity", "0", "{app}:app"],
+    "own": ["-m", "{app}", "{port}"],
+    "own, asked once": ["-c", ONCE, "{app}", "{port}"],
 }
 ROWS = [
     *(("fastapi", "uvicorn"), ("starlette", "uvicorn"), ("litestar", "uvicorn"), ("quart", "hypercorn")),
@@ -45,7 +52,7 @@ class Served:
         app = f"frameworks.app_{framework}"
         command = [part.format(app=app, port=self.port) for part in COMMANDS[server]]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", *command], env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [sys.executable, *command], env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         self.until(self.listens)
 
@@ -86,7 +93,7 @@ class Served:
 @contextmanager
 def served(framework: str, server: str) -> Iterator[Served]:
     for package in (framework, server):
-        if package != "own":
+        if not package.startswith("own"):
             pytest.importorskip(package)
     found = Served(framework, server)
     try:
@@ -114,6 +121,15 @@ def test_clients_that_leave_and_the_stop_are_noticed(framework: str, server: str
         app.process.wait(timeout=10)
         for client in waiting:
             client.close()
+
+
+def test_sanic_hears_a_stop_signal_from_its_start() -> None:
+    """Its handlers are there after after_server_start, and not before_server_start."""
+    with served("sanic", "own, asked once") as app:
+        (client,) = app.wait(1)
+        app.process.send_signal(signal.SIGTERM)
+        assert client.recv(12) == b"HTTP/1.1 503"
+        client.close()
 
 
 def test_grpc_clients_that_leave_and_the_stop_are_noticed() -> None:

@@ -76,7 +76,7 @@ def streams(make: Making) -> Streams:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Listen to a poll from the next loop iteration on: so each order of things can be had without a wait."""
-    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
+    monkeypatch.setattr("aiopurgatory.web.desk.LISTEN_AFTER", 0.0)
 
 
 @pytest.fixture

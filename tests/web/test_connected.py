@@ -24,6 +24,7 @@ from starlette.websockets import WebSocket
 from aiopurgatory import DelayedOperation, Purgatory, PurgatoryError
 from aiopurgatory.web import DisconnectedError, while_connected
 from aiopurgatory.web.asgi import Message
+from aiopurgatory.web.connected import _warn_of_body
 
 from .polls import settle
 
@@ -363,10 +364,8 @@ async def test_body_that_nobody_reads_does_no_harm() -> None:
     assert (await end(task)).status_code == 499
 
 
-async def test_body_that_a_block_drops_is_warned_of_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("aiopurgatory.web.connected._warned", False)
+async def test_body_that_a_block_drops_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    _warn_of_body.cache_clear()
     for message in (EMPTY, part(b"x", more=False), part(b"x")):
         client = Client(message)
         async with while_connected(client.receive):

@@ -11,8 +11,7 @@ import pytest
 
 from aiopurgatory import DelayedOperation, Purgatory, PurgatoryClosedError
 from aiopurgatory.web import LongPolling, close_on_stop
-from aiopurgatory.web.inspector.snapshot import Names
-from aiopurgatory.web.inspector.view import View, Views
+from aiopurgatory.web.inspector.snapshot import Names, View, Views
 from aiopurgatory.web.signals import on_stop_signal
 
 from .polls import KNOWN, Counters, Database, settle
@@ -21,7 +20,7 @@ from .polls import KNOWN, Counters, Database, settle
 async def test_listening_keeps_no_session_of_the_first_poll(
     purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch, requests: Any
 ) -> None:
-    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.02)
+    monkeypatch.setattr("aiopurgatory.web.desk.LISTEN_AFTER", 0.02)
     polling = LongPolling(purgatory, Counters(), stop_signals=False)
     never = asyncio.Event().wait
     sessions: list[ref[Any]] = []

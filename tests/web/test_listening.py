@@ -78,7 +78,7 @@ async def test_receive_of_a_middleware_can_do_what_needs_a_task(polls: Polls, mi
 
 
 async def test_poll_that_has_just_come_waits_for_its_listener(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.4)
+    monkeypatch.setattr("aiopurgatory.web.desk.LISTEN_AFTER", 0.4)
     heard = {name: asyncio.Event() for name in ("early", "late")}
 
     async def poll(name: str) -> int:

@@ -92,5 +92,5 @@ async def test_since_of_a_route_that_returns_no_text_is_named(route: Any) -> Non
 
 async def test_close_on_stop_of_a_long_polling_says_that_it_needs_none() -> None:
     polling: Any = LongPolling(Purgatory(), Counters())
-    with pytest.raises(TypeError, match=r"purgatory must be a Purgatory, .*a LongPolling closes by itself"):
+    with pytest.raises(TypeError, match=r"purgatory must be a Purgatory, .*a LongPolling opens and closes by itself"):
         close_on_stop(polling)

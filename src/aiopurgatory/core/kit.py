@@ -63,3 +63,12 @@ def park_awaited(purgatory: EntryPoints, op: OpT, keys: Items[Hashable]) -> OpT:
     """Watch *op*, which is behind an awaiting method: with a timeout of 0, it is tried once, and does not wait."""
     core_of(purgatory).park(op, keys, at_once=True)
     return op
+
+
+def announce_check(purgatory: EntryPoints, key: Hashable, is_coming: bool) -> None:
+    """Say that *key* will be checked, or no longer: until then, completing at a deadline misses no trigger."""
+    coming = core_of(purgatory).checks.coming
+    if is_coming:
+        coming.add(key)
+    else:
+        coming.discard(key)

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from types import TracebackType
 from typing import Any, Final, final
 
@@ -43,13 +43,12 @@ class DisconnectedError(PurgatoryError):
     this is raised at once, with status 413.
     """
 
-    status_code = 499
-    detail = "the client has disconnected"
+    headers: None = None  # which Starlette reads
 
-
-class _UnreadBodyError(DisconnectedError):
-    status_code = 413
-    detail = f"the request has a body in more than {MAX_PARTS} parts; read it before the block, or send none"
+    def __init__(self, status_code: int = 499, detail: str = "the client has disconnected") -> None:
+        Exception.__init__(self, detail)
+        self.status_code = status_code
+        self.detail = detail
 
 
 def while_connected(receive: Receive | None = None) -> Connected:
@@ -98,19 +97,13 @@ def while_connected(receive: Receive | None = None) -> Connected:
     return Connected(found)
 
 
-#: Whether the warning was logged.
-_warned = False
-
-
+@cache
 def _warn_of_body() -> None:
     """Log once that a body was dropped: a handler that reads it then waits for ever."""
-    global _warned
-    if not _warned:
-        _warned = True
-        logger.warning(
-            "a while_connected() block or a poll has dropped a body that was not read before; to read it now waits "
-            "for ever. Read it before, or add a PurgatoryMiddleware to the app, which keeps it"
-        )
+    logger.warning(
+        "a while_connected() block or a poll has dropped a body that was not read before; to read it now waits "
+        "for ever. Read it before, or add a PurgatoryMiddleware to the app, which keeps it"
+    )
 
 
 def listener(receive: Receive | None, dropped: Callable[[], object] = _warn_of_body) -> Listen | None:
@@ -131,13 +124,13 @@ class Connected:
     Args: listen: listens for the disconnect, and calls what it is given then. Returns a function that stops it.
     """
 
-    __slots__ = ("_cancelling", "_error", "_listen", "_stop", "_task")
+    __slots__ = ("_cancelling", "_listen", "_reason", "_stop", "_task")
 
     def __init__(self, listen: Listen) -> None:
         self._listen: Final = listen
         self._task: asyncio.Task[Any] | None = None
-        #: Makes the error that the block is to raise: its task was cancelled for that.
-        self._error: Callable[[], Exception] | None = None
+        #: Why the block is to end, once its task was cancelled for that; see Ended.
+        self._reason: tuple[Exception | None] | None = None
 
     async def __aenter__(self) -> None:
         task = asyncio.current_task()
@@ -153,34 +146,31 @@ class Connected:
         assert stop is not None
         assert self._task is not None
         stop()
-        if self._error is not None:
+        if self._reason is not None:
             is_alone = self._task.uncancel() <= self._cancelling  # nothing else has cancelled the task
             if is_alone and isinstance(exc, asyncio.CancelledError):
-                raise self._error() from exc
+                raise _error_for(*self._reason) from exc
 
     def _end(self, reason: Exception | None) -> None:
         """Cancel the task within the block. A second call does nothing."""
         assert self._task is not None
-        if self._error is not None:
-            return
-        if reason is None:
-            self._error = partial(_as_answered, DisconnectedError)
-        elif isinstance(reason, UnreadBodyError):
-            self._error = partial(_as_answered, _UnreadBodyError)
-        else:
-            self._error = partial(type(reason), *reason.args)
-        self._task.cancel()
+        if self._reason is None:
+            self._reason = (reason,)
+            self._task.cancel()
 
 
-#: Of DisconnectedError and _UnreadBodyError, the subclass that Starlette answers.
-_answered: dict[type[DisconnectedError], type[DisconnectedError]] = {}
-
-
-def _as_answered(kind: type[DisconnectedError]) -> DisconnectedError:
-    """Return an error of *kind* that Starlette's middleware answers, if the process uses Starlette."""
+def _error_for(reason: Exception | None) -> Exception:
+    """Return the error that a block raises for *reason*."""
+    if reason is not None and not isinstance(reason, UnreadBodyError):
+        return type(reason)(*reason.args)
     starlette = sys.modules.get("starlette.exceptions")
-    if starlette is None:
-        return kind(kind.detail)
-    if kind not in _answered:
-        _answered[kind] = type(kind.__name__, (kind, starlette.HTTPException), {"__module__": kind.__module__})
-    return _answered[kind](kind.status_code, kind.detail)
+    kind = DisconnectedError if starlette is None else _answered_by(starlette.HTTPException)
+    if reason is None:
+        return kind()
+    return kind(413, f"the request has a body in more than {MAX_PARTS} parts; read it before the block, or send none")
+
+
+@cache
+def _answered_by(starlette_error: type[Exception]) -> type[DisconnectedError]:
+    """Return the subclass that Starlette's middleware answers."""
+    return type("DisconnectedError", (DisconnectedError, starlette_error), {"__module__": __name__})

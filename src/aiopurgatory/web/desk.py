@@ -1,23 +1,178 @@
-"""The desk: places and limits of clients, refusals, start, stop, counts. Polls and streams share it."""
+"""The desk: the places of clients, and their limits. It refuses, counts, opens and closes, for polls and streams."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Hashable, Iterable
-from typing import Any, Final, final
+from collections.abc import Callable, Hashable, Iterable
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from random import random
+from typing import Any, Final, Generic, TypeAlias, final
 
-from ..arguments import require_name
+from ..arguments import require, require_int, require_name, require_seconds
 from ..clock import running_loop
 from ..core.kit import Observer, checked_keys, checked_observers, core_of
 from ..errors import PurgatoryClosedError
 from ..handover import Handover
+from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from .answer import Answer, GroupLimitError, Refusals, ReplacedError
-from .policy import Policy
-from .poll import ClientOperation, Newcomers, Parked
-from .prefer import PollRequest
+from .asgi import Listen
+from .prefer import K, PollRequest
 from .signals import on_stop_signal
+
+#: Seconds a poll waits, at most, before the listener for its client's disconnect starts.
+LISTEN_AFTER = 0.05
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """All waits and limits of clients, of long polls and of event streams. Times are in seconds.
+
+    (The limits of the source, ``max_reads`` and ``max_body_bytes``, are set on LongPolling. How a route reads a request
+    is set on the route.)
+
+    The wait that a client asks for is an upper bound (RFC 7240). If nothing happens, a poll with that wait ends between
+    wait - margin - jitter x wait and wait - margin, evenly spread.
+
+    Args:
+        max_wait: the longest wait, also for a client that asks for none; default 25. Many proxies give up on a silent
+            connection after 30 s.
+        jitter: the largest share of the wait to take off at random, so that clients don't return in a herd; default
+            1/16.
+        margin: subtracted from the wait for the answer's way to the client, at most half of the wait; default 0.2.
+        linger: how long notify() waits before it answers, so that one answer covers several events; default 0.
+        heartbeat: time without an event after which a stream sends a comment; default 15. It shows proxies and clients
+            that the connection works.
+        stall: how long a stream may take to await the source and send the event, together; default 30. Give the reads
+            shorter timeouts.
+        max_age: time after which a stream ends, and its client reconnects; default 3,600. None: no limit. It varies at
+            random by *jitter*.
+        max_per_group: refuse more parked polls and streams of one group than this; None (default): no limit. The limit
+            for all together is the purgatory's ``max_pending``.
+        retry_after: the lowest and the highest Retry-After, in whole seconds; default (1, 3). A refused client is told
+            a random number between them.
+
+    Raises: TypeError, ValueError: an argument of another type, or out of its range.
+    """
+
+    max_wait: float = 25.0
+    jitter: float = 1 / 16
+    margin: float = 0.2
+    linger: float = 0.0
+    heartbeat: float = 15.0
+    stall: float = 30.0
+    max_age: float | None = 3600.0
+    max_per_group: int | None = None
+    retry_after: tuple[int, int] = (1, 3)
+
+    def __post_init__(self) -> None:
+        require_seconds("max_wait", self.max_wait, 1e-9, 1e6)
+        require(0 <= self.jitter <= 1, "jitter", "a number from 0 to 1", self.jitter)
+        require_seconds("margin", self.margin, 0.0, 1e6)
+        require_seconds("linger", self.linger, 0.0, 1e6)
+        require_seconds("heartbeat", self.heartbeat, 1e-3, 1e6)
+        require_seconds("stall", self.stall, 1e-3, 1e6)
+        if self.max_age is not None:
+            require_seconds("max_age", self.max_age, 1e-3, 1e6)
+        if self.max_per_group is not None:
+            require_int("max_per_group", self.max_per_group, 1)
+        low, high = self.retry_after
+        require_int("retry_after", low, 0)
+        require_int("retry_after", high, 0)
+        require(low <= high, "retry_after", "two ints, the lower one first", self.retry_after)
+
+    def applied(self, asked: float | None) -> float:
+        """Return the wait of a client that asked for *asked* seconds; None: it asked for none. 0: answer at once."""
+        return self.max_wait if asked is None or asked > self.max_wait else asked
+
+    def age(self) -> float | None:
+        """Return how long a stream may last: not the same for all, so that clients don't return in a herd."""
+        return self.max_age and self.max_age * (1 - random() * self.jitter)
+
+    def timeout(self, wait: float) -> float:
+        """Return how long to park a poll with the wait *wait*."""
+        margin = self.margin if 2 * self.margin < wait else wait / 2
+        left = wait - margin - random() * self.jitter * wait
+        return left if left > 0 else 0.0
+
+
+#: The slots of a ClientOperation. Each class of places has them itself: one base of a class can have slots.
+SLOTS: Final = ("_stop", "client", "group", "left", "resource")
+
+
+class ClientOperation(DelayedOperation[None], Generic[K]):
+    """The place of a client: a poll, or an event stream. It can listen for the client's disconnect."""
+
+    __slots__ = ()
+
+    def place(self, request: PollRequest[K]) -> None:
+        """Set what places are told apart by."""
+        self.resource, self.client, self.group = request.resource, request.client, request.group
+        #: Whether the client has disconnected.
+        self.left = False
+        self._stop: Callable[[], object] | None = None
+
+    def listen(self, listen: Listen) -> None:
+        """Cancel this when the client disconnects, until stop_listening()."""
+        self._stop = listen(self._ended)
+
+    def stop_listening(self) -> None:
+        if self._stop is not None:
+            self._stop()
+            self._stop = None  # it refers to this: cut the cycle, so that no poll needs the garbage collector
+
+    def leave(self) -> None:
+        """Cancel this, because the client has disconnected."""
+        self.left = True
+        self.cancel()
+
+    def _ended(self, error: Exception | None) -> None:
+        if error is None:
+            self.leave()
+        else:
+            self.fail(error)
+
+
+#: The operations with which a poll has waited.
+Parked: TypeAlias = list[ClientOperation[Any]]
+
+
+class Newcomers:
+    """Polls without a listener yet: those answered within half of LISTEN_AFTER never need one. One timer serves all.
+
+    At each call, those that were there at the call before get listeners. (If all of them did, so would polls that have
+    just come: on a busy server, a third of those that are answered at once.)
+    """
+
+    def __init__(self) -> None:
+        #: Polls since the timer's last call, and those that were there at that call.
+        self._polls: dict[ClientOperation[Any], tuple[Listen, Context]] = {}
+        self._older = self._polls.copy()
+        self._has_timer = False
+
+    def add(self, poll: ClientOperation[Any], listen: Listen) -> None:
+        self._polls[poll] = listen, copy_context()
+        self._call_later()
+
+    def remove(self, poll: ClientOperation[Any]) -> None:
+        if self._polls.pop(poll, None) is None:
+            self._older.pop(poll, None)
+
+    def _call_later(self) -> None:
+        if not self._has_timer:
+            # In an empty context: the timer sets the next one, so that of the first poll would live on.
+            asyncio.get_running_loop().call_later(LISTEN_AFTER / 2, self._listen, context=Context())
+            self._has_timer = True
+
+    def _listen(self) -> None:
+        older, self._older, self._polls, self._has_timer = self._older, self._polls, {}, False
+        if self._older:
+            self._call_later()
+        for poll, (listen, context) in older.items():
+            context.run(poll.listen, listen)  # a middleware's receive() may use variables of its request
 
 
 class Places:
@@ -95,12 +250,12 @@ class Desk:
         self._stop_signals = stop_signals
         self._adds_keys = adds_keys
         self.places = Places(policy.max_per_group)
+        self._newcomers = Newcomers()
         self.refusals: Final = Refusals(policy.retry_after)
         #: Open streams.
         self.streams = 0
         #: Answers by status.
         self.answered: Final = Counter[int]()
-        self._newcomers = Newcomers()
         #: Keys to notify after a linger, from other threads.
         self.handover = Handover(core_of(purgatory).turn_budget)
         #: The loop that the newcomers, the places and the keys belong to.

@@ -8,19 +8,16 @@ from typing import Any, Final, final
 
 from ..core.kit import core_of
 from ..errors import GoneError, NotFoundError
-from ..purgatory import Purgatory
 from ..streams import Event, EventLog, StoreError
 from ..streams.log import position_in
 from ..streams.position import Position
 from ..streams.tail import SPREAD
 from .answer import NO_STORE, VARY, Answer, ReadFailedError, resume_from
-from .answering import Content
-from .desk import Desk
-from .policy import Policy
-from .poll import LogPoll, Parked
+from .desk import Desk, Parked, Policy
+from .poll import Content, LongPoll
 from .prefer import PollRequest, entity_tags
 from .reads import Outages
-from .stream import EventFeed, EventStream, gone
+from .stream import EventFeed
 
 _JSON: Final = (b"content-type", b"application/json")
 #: The most characters of a topic. Longer ones cannot exist.
@@ -38,6 +35,8 @@ class LogEvents(Content[Any]):
     def __init__(self, log: EventLog, policy: Policy | None) -> None:
         super().__init__(Desk(log.purgatory, policy or Policy(), adds_keys=True))
         self.log = log
+        # An unknown topic is waited for, then there is a 404 to send. If it is an empty one, nothing is waited for.
+        self.patience = 0.0 if log.unknown_timeout == inf else log.unknown_timeout * (1 + 2 * SPREAD)
         self._outages = Outages(f"the log {log.name!r}")
 
     def failed(self, exc: StoreError) -> ReadFailedError:
@@ -45,121 +44,114 @@ class LogEvents(Content[Any]):
         self._outages.note(exc)
         return ReadFailedError("the events cannot be read now")
 
+    def feed(self, request: PollRequest[Any]) -> LogFeed:
+        return LogFeed(self, request)
+
     async def answer(self, request: PollRequest[Any], wait: float, parked: Parked) -> Answer:
         """Answer with the events after the client's; 204: there will be none.
 
         404 comes at the end of the poll's wait, or of the log's ``unknown_timeout`` if that is shorter, and not None.
         """
-        position: Position | None = None
-        tag = _only_tag(request)  # newer than the ``after`` of an address that is polled again and again
+        feed = LogFeed(self, request)
         try:
-            position = await _position(self.log, request.resource, tag or request.since)
-            waiting = LogWait(self.desk.purgatory, position, self.desk.policy.timeout(wait) if wait > 0 else 0.0)
-            is_over = False
-            while (found := await self._read(position)) is None and not is_over and (left := waiting.left()) > 0.0:
-                if parked:  # it has to wait again: the server was down
-                    self.desk.leave(parked.pop())
-                poll = LogPoll(request, left, waiting.try_to_end)
-                self.desk.park(poll, request, parked)
-                del poll  # an exception keeps this frame
-                await parked[0]
-                is_over = parked[0].expired  # by its deadline, or by expire_all()
-            if found is None:
-                position.require_topic()
-                found = _listed(position, [], 200 if tag is None else 304)
-            return found
+            return await self._first_of(feed, request, wait, parked)
         except StoreError as exc:
             raise self.failed(exc) from exc
         finally:
-            if position is not None:
-                position.leave()
+            feed.close()
 
-    async def _read(self, position: Position) -> Answer | None:
-        try:
-            events = await position.next()
-        except (GoneError, NotFoundError) as exc:
-            return self.desk.refusals.answer(exc)
-        if events:
-            return _listed(position, events)
-        # Without an ETag: there is nothing to ask for any more.
-        return Answer(204, b"", [NO_STORE, VARY], position.id or "") if position.is_over else None
+    async def _first_of(self, feed: LogFeed, request: PollRequest[Any], wait: float, parked: Parked) -> Answer:
+        purgatory, position = self.desk.purgatory, await feed.open()
+        time = core_of(purgatory).loop.time
+        until = time() + (self.desk.policy.timeout(wait) if wait > 0 else 0.0)
+        # When the poll ends: later than its own wait if the first read of its topic needs the time.
+        end = until if position.is_read else max(until, time() + FIRST_READ)
 
-    def stream_of(self, request: PollRequest[Any]) -> EventStream[Any]:
-        feed = LogFeed(self, request.resource, request.since)
-        # An unknown topic is waited for, then there is a 404 to send. If it is an empty one, nothing is waited for.
-        patience = self.log.unknown_timeout
-        patience = 0.0 if patience == inf else patience * (1 + 2 * SPREAD)
-        return EventStream(self.desk, request, feed, patience)
+        def has_answer(_: Any) -> bool:
+            nonlocal end
+            if end > until and position.is_read:
+                end = until
+                purgatory.reschedule(parked[-1], end - time())
+            return position.has_answer()
 
-
-@final
-class LogWait:
-    """The condition of a poll: *position* has an answer.
-
-    Args: wait: seconds that the poll waits. If its topic was not read yet, it has FIRST_READ for that.
-    """
-
-    __slots__ = ("_end", "_position", "_purgatory", "_until")
-
-    def __init__(self, purgatory: Purgatory, position: Position, wait: float) -> None:
-        self._purgatory, self._position = purgatory, position
-        #: By the purgatory's clock: when the poll's own wait is over; and when the poll ends, which is later if the
-        #: first read needs the time.
-        self._until = core_of(purgatory).loop.time() + wait
-        self._end = self._until if position.is_read else self._until + max(FIRST_READ - wait, 0.0)
-
-    def left(self) -> float:
-        """Seconds until the poll ends."""
-        return self._end - core_of(self._purgatory).loop.time()
-
-    def try_to_end(self, poll: LogPoll) -> bool:
-        if self._end > self._until and self._position.is_read:
-            self._end = self._until
-            self._purgatory.reschedule(poll, self.left())
-        return self._position.has_answer() and poll.force_complete()
+        is_over = False
+        while (found := await feed.first(position)) is None and not is_over and (left := end - time()) > 0.0:
+            if parked:  # it has to wait again: the server was down
+                self.desk.leave(parked.pop())
+            poll = LongPoll(request, left, has_answer, False)
+            self.desk.park(poll, request, parked)
+            del poll  # an exception keeps this frame
+            await parked[0]
+            is_over = parked[0].expired  # by its deadline, or by expire_all()
+        return found or feed.rest(position)
 
 
 @final
 class LogFeed(EventFeed):
-    """Each event has the log's own id. It reads memory, but for older events."""
+    """The events that a client does not have, each with the log's own id. It reads memory, but for older events."""
 
-    __slots__ = ("_events", "_position", "_topic")
+    is_awaited = False
+    __slots__ = ("_after", "_events", "_position", "_status", "_topic", "is_over")
 
-    def __init__(self, events: LogEvents, topic: Any, after: str | None) -> None:
-        super().__init__(after, is_awaited=False)
-        self._events, self._topic = events, topic
+    def __init__(self, events: LogEvents, request: PollRequest[Any]) -> None:
+        self.is_over = False
+        self._events, self._topic = events, request.resource
+        tags = entity_tags(request.if_none_match or "")
+        tag = tags[0] if len(tags) == 1 else None
+        self._after = tag or request.since  # that may be the ``after`` of an address that is polled again and again
+        #: The status of a poll's answer without events.
+        self._status = 200 if tag is None else 304
         self._position: Position | None = None
+
+    async def open(self) -> Position:
+        """Join the topic. Raises: see _position()."""
+        position = self._position = await _position(self._events.log, self._topic, self._after)
+        return position
 
     def has_news(self, is_checked: bool) -> bool:
         return self._position is not None and self._position.has_news()
 
     def take(self) -> bytes | None:
-        position = self._position
-        event = None if position is None else position.take()
-        if event is None:
-            return None
-        self.version = event.id
-        return event.sse()
+        event = None if self._position is None else self._position.take()
+        return None if event is None else event.sse()
 
     async def next(self, check: int) -> bytes:
         position = self._position
         try:
             if position is None:
-                position = self._position = await _position(self._events.log, self._topic, self.version)
+                position = await self.open()
                 await position.until_known(FIRST_READ)  # then there are heartbeats
-            events = b"".join([event.sse() for event in await position.next()])
-        except GoneError as exc:  # S8
-            assert position is not None
-            position.go_on(exc)
-            events = gone(exc)
+            events = await position.next()
         except StoreError as exc:
             raise self._events.failed(exc) from exc
-        self.version, self.is_over = position.id, position.is_over
-        return events
+        self.is_over = position.is_over
+        return b"".join([event.sse() for event in events])
+
+    def start_over(self, exc: GoneError) -> None:  # S8
+        assert self._position is not None
+        self._position.go_on(exc)
 
     def close(self) -> None:
         if self._position is not None:
             self._position.leave()
+
+    # polls
+
+    async def first(self, position: Position) -> Answer | None:
+        """Read the answer to a poll. Returns: None: nothing is new."""
+        try:
+            events = await position.next()
+        except (GoneError, NotFoundError) as exc:
+            return self._events.desk.refusals.answer(exc)
+        if events:
+            return _listed(position, events)
+        # Without an ETag: there is nothing to ask for any more.
+        return Answer(204, b"", [NO_STORE, VARY], position.id or "") if position.is_over else None
+
+    def rest(self, position: Position) -> Answer:
+        """Return the answer to a poll whose time is up. Raises: NotFoundError, StoreError."""
+        position.require_topic()
+        return _listed(position, [], self._status)
 
 
 async def _position(log: EventLog, topic: Any, after: str | None) -> Position:
@@ -178,12 +170,6 @@ async def _position(log: EventLog, topic: Any, after: str | None) -> Position:
     if not 1 <= len(topic) <= _MAX_TOPIC or "\0" in topic:
         raise NotFoundError("there is no such topic")
     return await position_in(log, topic, after)
-
-
-def _only_tag(request: PollRequest[Any]) -> str | None:
-    """The id that the client sent as If-None-Match."""
-    tags = entity_tags(request.if_none_match or "")
-    return tags[0] if len(tags) == 1 else None
 
 
 def _listed(position: Position, events: list[Event], status: int = 200) -> Answer:

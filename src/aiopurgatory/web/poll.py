@@ -1,90 +1,76 @@
-"""The operations of long polls, and their clients' disconnects."""
+"""A poll, from its request to its answer, whatever is polled; and both polls and streams in handlers of your own."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextvars import Context, copy_context
-from typing import Any, Final, Generic, TypeAlias, final
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from math import ceil
+from types import MappingProxyType
+from typing import Any, Final, Generic, final
 
+from ..arguments import Items
+from ..clock import cancellations, running_loop
 from ..core.kit import AwaitedWait, Core
-from ..operation import DelayedOperation
-from .asgi import Listen
-from .prefer import K, PollRequest
+from .answer import NO_BODY, REFUSALS, Answer
+from .asgi import Receive
+from .connected import listener
+from .desk import SLOTS, ClientOperation, Desk, Parked, Policy
+from .prefer import MAX_FIELD, Fields, K, PollRequest, Respond, wait_in_query, wait_preference
+from .signals import SERVER_STOPS
+from .stream import EventAnswer, EventFeed, EventStream
 
-#: Seconds a poll waits, at most, before the listener for its client's disconnect starts.
-LISTEN_AFTER = 0.05
+_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
-#: The slots of a ClientOperation. Each class of places has them itself: one base of a class can have slots.
-SLOTS: Final = ("_stop", "client", "group", "left", "resource")
+class Content(ABC, Generic[K]):
+    """A resource that clients poll, or follow as a stream. Args: desk: has their places, and counts them."""
 
+    #: Whether its versions are ids of events: a client may send the last one as ``after`` in the query.
+    has_ids = False
+    #: Seconds that the first read of a stream may take, in addition to ``Policy.stall``.
+    patience = 0.0
 
-class ClientOperation(DelayedOperation[None], Generic[K]):
-    """The place of a client: a poll, or an event stream. It can listen for the client's disconnect."""
+    def __init__(self, desk: Desk) -> None:
+        self.desk: Final = desk
 
-    __slots__ = ()
+    @abstractmethod
+    def feed(self, request: PollRequest[K]) -> EventFeed:
+        """Return what is new for the client of *request*."""
 
-    def place(self, request: PollRequest[K]) -> None:
-        """Set what places are told apart by."""
-        self.resource, self.client, self.group = request.resource, request.client, request.group
-        #: Whether the client has disconnected.
-        self.left = False
-        self._stop: Callable[[], object] | None = None
+    @abstractmethod
+    async def answer(self, request: PollRequest[K], wait: float, parked: Parked) -> Answer:
+        """Answer a poll as soon as there is something new, or after at most *wait* seconds.
 
-    def listen(self, listen: Listen) -> None:
-        """Cancel this when the client disconnects, until stop_listening()."""
-        self._stop = listen(self._ended)
+        Raises: one of REFUSALS.
+        """
 
-    def stop_listening(self) -> None:
-        if self._stop is not None:
-            self._stop()
-            self._stop = None  # it refers to this: cut the cycle, so that no poll needs the garbage collector
-
-    def leave(self) -> None:
-        """Cancel this, because the client has disconnected."""
-        self.left = True
-        self.cancel()
-
-    def _ended(self, error: Exception | None) -> None:
-        if error is None:
-            self.leave()
-        else:
-            self.fail(error)
+    async def new_stream(self, request: PollRequest[K]) -> EventStream[K]:
+        """Return a stream for *request*, not parked yet. The purgatory has no clock until it is started."""
+        if self.desk.loop is not running_loop():
+            await self.desk.enter()
+        return EventStream(self.desk, request, self.feed(request), self.patience)
 
 
 @final
 class LongPoll(ClientOperation[K]):
-    """Waits until *version* returns something else than *known*.
+    """Waits until *read* returns something else than *known*.
 
     It does not read the body, which is read when the answer is written. So a check of many polls is short, and the body
     covers events between the check and the answer.
     """
 
-    __slots__ = (*SLOTS, "_known", "_version")
+    __slots__ = (*SLOTS, "_known", "_read")
 
-    def __init__(self, request: PollRequest[K], timeout: float | None, version: Callable[[K], str], known: str) -> None:
+    def __init__(
+        self, request: PollRequest[K], timeout: float | None, read: Callable[[K], object], known: object
+    ) -> None:
         super().__init__(timeout)
         self.place(request)
-        self._version, self._known = version, known
+        self._read, self._known = read, known
 
     def try_complete(self) -> bool:
-        return self._version(self.resource) != self._known and self.force_complete()
-
-
-@final
-class LogPoll(ClientOperation[str]):
-    """Waits until *try_to_end*, which gets this, has ended it."""
-
-    __slots__ = (*SLOTS, "_try_to_end")
-
-    def __init__(self, request: PollRequest[str], timeout: float | None, try_to_end: Callable[[LogPoll], bool]) -> None:
-        super().__init__(timeout)
-        self.place(request)
-        self._try_to_end = try_to_end
-
-    def try_complete(self) -> bool:
-        return self._try_to_end(self)
+        return self._read(self.resource) != self._known and self.force_complete()
 
 
 @final
@@ -105,43 +91,173 @@ class ReadPoll(AwaitedWait, ClientOperation[K]):
         return super().try_complete()
 
 
-#: The operations with which a poll has waited.
-Parked: TypeAlias = list[ClientOperation[Any]]
+async def answer_poll(content: Content[K], request: PollRequest[K]) -> Answer:
+    """Answer a poll of *content*, and count the answer."""
+    desk = content.desk
+    if desk.loop is not running_loop():
+        await desk.enter()
+    parked: Parked = []
+    before = cancellations()
+    try:
+        wait, told = _wait(request, desk.policy)
+        own = request.respond
+        answering = content.answer(request, wait, parked)
+        del request  # a parked poll keeps no more of it than it needs
+        answer = await answering
+    except asyncio.CancelledError as exc:
+        if exc.args == SERVER_STOPS:
+            return desk.unanswered(is_deserted=False)
+        if not (parked and parked[-1].cancelled()) or cancellations() > before:
+            raise
+        return desk.unanswered(parked[-1].left)
+    except REFUSALS as exc:
+        return desk.refuse(exc)
+    finally:
+        while parked:  # an exception keeps the frames that have this
+            desk.leave(parked.pop())
+    if told is not None:
+        answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
+    if own is not None and answer.status < 400:
+        answer = _own_answer(own, answer)
+    desk.count(answer.status)
+    return answer
 
 
-class Newcomers:
-    """Polls without a listener yet: those answered within half of LISTEN_AFTER never need one.
+def _wait(request: PollRequest[Any], policy: Policy) -> tuple[float, int | None]:
+    """Returns: the seconds that the poll may wait, and those of Preference-Applied, or None."""
+    if request.wait is not None:
+        asked = wait_in_query(request.wait) if isinstance(request.wait, str) else max(0.0, request.wait)
+        return policy.applied(asked), None
+    preferred = wait_preference(request.prefer) if request.prefer else None
+    wait = policy.applied(preferred)
+    return wait, None if preferred is None else ceil(wait)
 
-    Listening takes a tenth of a poll's CPU time. In return, a disconnect is noticed up to LISTEN_AFTER later.
 
-    One timer serves all. At each call, polls that were there at the call before get listeners. (If all of them did, so
-    would polls that have just come: on a busy server, a third of the polls answered at once.)
-    """
+def _own_answer(respond: Respond, polled: Answer) -> Answer:
+    """Return the answer that *respond* makes of *polled*, whose headers it keeps or replaces."""
+    made = respond(polled)
+    body, status, headers = made if isinstance(made, tuple) else (made, 200, {})
+    if not isinstance(body, bytes):
+        raise TypeError(
+            f"respond must return a body of bytes, or with it a status and headers, got a body {body!r:.100}"
+        )
+    own = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
+    raw_headers = [*[each for each in polled.raw_headers if each[0] not in own], *own.items()]
+    return Answer(status, b"" if status in NO_BODY else body, raw_headers, polled.version)
 
-    __slots__ = ("_older", "_polls", "_timer")
 
-    def __init__(self) -> None:
-        #: Polls since the timer's last call, and polls that were there at that call.
-        self._polls: dict[ClientOperation[Any], tuple[Listen, Context]] = {}
-        self._older: dict[ClientOperation[Any], tuple[Listen, Context]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+class Answering(Generic[K]):
+    """The base of LongPolling and LogPolling. Args: content: what is polled."""
 
-    def add(self, poll: ClientOperation[Any], listen: Listen) -> None:
-        self._polls[poll] = listen, copy_context()
-        if self._timer is None:
-            self._call_later()
+    def __init__(self, content: Content[K]) -> None:
+        self._content: Final = content
 
-    def remove(self, poll: ClientOperation[Any]) -> None:
-        if self._polls.pop(poll, None) is None:
-            self._older.pop(poll, None)
+    async def answer(
+        self,
+        resource: K,
+        headers: Fields = _NO_FIELDS,
+        query: Fields = _NO_FIELDS,
+        *,
+        since: str | None = None,
+        wait: float | str | None = None,
+        keys: Items[Hashable] | None = None,
+        client: Hashable = None,
+        group: Hashable = None,
+        receive: Receive | None = None,
+        respond: Respond | None = None,
+    ) -> Answer:
+        """Answer a poll in your own handler: wait until something is newer than the client's version, or time is up.
 
-    def _call_later(self) -> None:
-        # In an empty context: the timer sets the next one, so the first poll's would live on.
-        self._timer = asyncio.get_running_loop().call_later(LISTEN_AFTER / 2, self._listen, context=Context())
+            async def poll(request: Request) -> Response:
+                answer = await polling.answer(
+                    request.path_params["topic"], request.headers, request.query_params)
+                return Response(answer.body, answer.status, answer.headers)
 
-    def _listen(self) -> None:
-        older, self._older, self._polls, self._timer = self._older, self._polls, {}, None
-        if self._older:
-            self._call_later()
-        for poll, (listen, context) in older.items():
-            context.run(poll.listen, listen)  # a middleware's receive() may use variables of its request
+        Args:
+            resource: the polled resource; passed to the source. Of a log, the topic.
+            headers: the request's. Prefer is read and, if *since* is None, If-None-Match. Only the first line of a
+                repeated header counts.
+            query: the request's. ``wait``, in seconds, takes precedence over Prefer. Of a log, ``after`` is the
+                client's id if it sent no If-None-Match.
+            since: the client's version if it does not come in If-None-Match, as in a POST.
+            wait: the client's wait if it comes neither in the query nor in Prefer: seconds, or text like ``10s``.
+            keys: the keys to watch; None (default): *resource* alone. Of a log, these are in addition to the topic.
+            client: the client's id. Its newer poll of the same resource ends its older one, with status 409. So the id
+                must be one per tab or process, and nobody else must be able to guess or send it: 128 random bits, or
+                with a login, a tuple of the user and those. None (default): unknown.
+            group: the group (an address, a user, a tenant) that the poll counts against; see ``Policy.max_per_group``.
+                None (default): none. Behind a proxy, the address is the proxy's unless the server trusts its
+                X-Forwarded-For.
+            receive: ASGI's. When the client disconnects, the poll ends with status 499, and your handler goes on. Read
+                the request's body first: messages that arrive while the poll waits are dropped, and after 64 of them
+                the answer is 413. If it raises, the client counts as disconnected. None (default): that of the app's
+                PurgatoryMiddleware, which keeps the body. In an app without one, the poll of a disconnected client
+                goes on waiting unless the handler is cancelled.
+            respond: makes the answer, as for LongPollRoute: whether or not there is something new, it gets the body.
+
+        Raises: TypeError: *keys* is one str. Errors of a Source, except GoneError, are raised here.
+        """
+        request = PollRequest(
+            resource,
+            since=self._since(since, query),
+            keys=keys,
+            client=client,
+            group=group,
+            respond=respond,
+            listen=listener(receive),
+            prefer=headers.get("prefer"),
+            if_none_match=headers.get("if-none-match"),
+            wait=query.get("wait") if wait is None else wait,
+        )
+        return await answer_poll(self._content, request)
+
+    async def events(
+        self,
+        resource: K,
+        headers: Fields,
+        query: Fields = _NO_FIELDS,
+        *,
+        since: str | None = None,
+        keys: Items[Hashable] | None = None,
+        client: Hashable = None,
+        group: Hashable = None,
+        until: float | None = None,
+        receive: Receive | None = None,
+    ) -> EventAnswer:
+        """Answer a request for server-sent events in your own handler, as EventRoute does.
+
+            async def events(request: Request) -> Response:
+                events = await polling.events(
+                    request.path_params["topic"], request.headers, request.query_params)
+                return StreamingResponse(events, events.status, events.headers)
+
+        It returns when the first event has been read, or with a refusal. Iterate it for the events, as text in bytes.
+        EventRoute says how a stream ends; after that, the iteration ends.
+
+        Args:
+            resource: as for answer().
+            headers: the request's. Last-Event-ID is read.
+            query: the request's. Of a log, ``after`` is the client's id if it sent no Last-Event-ID.
+            since: the client's version if it sent no Last-Event-ID; None (default): none.
+            keys: as for answer().
+            client: as for answer().
+            group: as for answer().
+            until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is
+                delivered after it: the client reconnects, and is refused. None (default): only ``Policy.max_age``.
+            receive: as for answer(). When the client disconnects, the iteration ends, and your handler goes on. None
+                (default), in an app without a PurgatoryMiddleware: your framework ends the iteration, as Starlette
+                does.
+
+        Raises: TypeError: *keys* is one str. Other errors of a Source are raised here or by the iteration.
+        """
+        last = headers.get("last-event-id") or ""
+        since = last if 0 < len(last) <= MAX_FIELD else self._since(since, query)
+        request = PollRequest(
+            resource, since=since, keys=keys, client=client, group=group, listen=listener(receive), until=until
+        )
+        stream = await self._content.new_stream(request)
+        return EventAnswer(stream, await stream.open(request))
+
+    def _since(self, since: str | None, query: Fields) -> str | None:
+        after = query.get("after") if since is None and self._content.has_ids else None
+        return after[:MAX_FIELD] if after else since

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, final
 
 from ..arguments import require_hashable, require_text
-from ..core.kit import Observer, checked_limit, core_of
+from ..core.kit import Observer, announce_check, checked_limit, core_of
 from ..errors import PurgatoryFullError
 from ..lifecycle import Starting
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
-from .answering import Answering, Content
-from .desk import Desk
-from .policy import Policy
+from .desk import Desk, Policy
+from .poll import Answering, Content
 from .prefer import K
 from .reads import Reader
+from .signals import require_purgatory
 from .source import Source
 from .states import States
 
@@ -86,6 +86,11 @@ class LongPolling(Starting, Answering[K]):
         observers: are told when this opens and closes, as are the purgatory's observers; default: none.
         stop_signals: whether SIGINT and SIGTERM call close(); default True. False leaves their handlers alone.
 
+    Attributes:
+        purgatory: where the polls wait.
+        policy: the waits and limits.
+        name: the name shown in statistics and metrics.
+
     Raises:
         TypeError: an argument has the wrong type; *source* is a class, lacks a method, or has one method that is an
             ``async def`` and one that is not.
@@ -105,7 +110,9 @@ class LongPolling(Starting, Answering[K]):
         observers: Iterable[Observer] = (),
         stop_signals: bool = True,
     ) -> None:
-        _require_purgatory(purgatory, source)
+        if isinstance(source, Purgatory):
+            raise TypeError(f"purgatory must come before source: LongPolling(purgatory, source), got source={source!r}")
+        require_purgatory(purgatory)
         reader = Reader(source, max_body_bytes, max_reads)
         if policy is not None and not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy or None, got {policy!r}")
@@ -116,21 +123,9 @@ class LongPolling(Starting, Answering[K]):
         )
         super().__init__(States(self._desk, reader, media_type.encode("latin-1")))
         self._kept: Final = reader.kept
-
-    @property
-    def purgatory(self) -> Purgatory:
-        """Where the polls wait."""
-        return self._desk.purgatory
-
-    @property
-    def policy(self) -> Policy:
-        """The waits and limits."""
-        return self._desk.policy
-
-    @property
-    def name(self) -> str:
-        """The name shown in statistics and metrics."""
-        return self._desk.name
+        self.purgatory: Final = purgatory
+        self.policy: Final = policy
+        self.name: Final = self._desk.name
 
     def __repr__(self) -> str:
         return f"<LongPolling in {self.purgatory!r}>"
@@ -256,13 +251,6 @@ def events_of(rule: str, log: object, policy: Policy | None) -> Content[Any]:
     return LogEvents(log, policy)
 
 
-def _require_purgatory(purgatory: object, source: object) -> None:
-    if isinstance(source, Purgatory):
-        raise TypeError(f"purgatory must come before source: LongPolling(purgatory, source), got source={source!r}")
-    if not isinstance(purgatory, Purgatory):
-        raise TypeError(f"purgatory must be a Purgatory, got {purgatory!r}")
-
-
 @final
 class Linger(DelayedOperation[None]):
     """Notifies *key* at its deadline. A poll with an earlier deadline expires on time."""
@@ -277,7 +265,7 @@ class Linger(DelayedOperation[None]):
         return False
 
     def on_complete(self) -> None:
-        core_of(self._purgatory).checks.coming.discard(self._key)
+        announce_check(self._purgatory, self._key, False)
         self._purgatory.notify(self._key, self.limit)
 
 
@@ -294,6 +282,6 @@ def notify_after(seconds: float, purgatory: Purgatory, key: Hashable, limit: Sup
         wait = Linger(purgatory, key, checked_limit(limit), seconds)
         with suppress(PurgatoryFullError):
             purgatory.watch(wait, [(Linger, key)])
-            core_of(purgatory).checks.coming.add(key)
+            announce_check(purgatory, key, True)
             return
     purgatory.notify(key, limit)

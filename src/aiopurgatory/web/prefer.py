@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ..arguments import Items
-from .answer import Answer, RequestError
+from .answer import Answer, RequestError, is_entity_tag
 from .asgi import Listen
 
 K = TypeVar("K", bound=Hashable)
@@ -91,6 +91,8 @@ def entity_tags(if_none_match: str) -> tuple[str, ...]:
     """
     if len(if_none_match) > MAX_FIELD:
         return ()
+    if if_none_match[:1] == '"' and is_entity_tag(tag := if_none_match[1:-1]) and if_none_match[-1:] == '"':
+        return (tag,)  # most often: one of ours
     if if_none_match.strip() == "*":
         return ANY
     tags = (tag[tag.lastindex] for tag in _ENTITY_TAG.finditer(if_none_match) if tag.lastindex)
@@ -122,10 +124,8 @@ class PollRequest(NamedTuple, Generic[K]):
     respond: Respond | None = None
     until: float | None = None
 
-    def known(self, version: str) -> tuple[str, ...]:
-        """The versions that the client has: most often, the current *version*."""
+    def known(self) -> tuple[str, ...]:
+        """The versions that the client has."""
         if self.since is not None:
             return (self.since,)
-        if not self.if_none_match:
-            return ()
-        return (version,) if self.if_none_match == f'"{version}"' else entity_tags(self.if_none_match)
+        return entity_tags(self.if_none_match) if self.if_none_match else ()

@@ -76,13 +76,16 @@ def close_on_stop(purgatory: Purgatory) -> None:
         TypeError: *purgatory* is no Purgatory.
         RuntimeError: no event loop is running.
     """
-    if not isinstance(purgatory, Purgatory):
-        raise TypeError(
-            f"purgatory must be a Purgatory, got {purgatory!r}; a LongPolling closes by itself, and of a log pass "
-            "log.purgatory"
-        )
+    require_purgatory(purgatory)
     running_loop()
     on_stop_signal(purgatory.close)
+
+
+def require_purgatory(purgatory: object) -> None:
+    """Raise TypeError unless *purgatory* is one."""
+    if not isinstance(purgatory, Purgatory):
+        hint = "a LongPolling opens and closes by itself, and of a log pass log.purgatory"
+        raise TypeError(f"purgatory must be a Purgatory, got {purgatory!r}; {hint}")
 
 
 def _put_ahead_of(number: int, former: _Handler) -> None:

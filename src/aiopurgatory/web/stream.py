@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
+from contextlib import suppress
 from functools import lru_cache, partial
 from math import inf
 from random import randint
 from time import time
-from typing import Final, final
+from typing import Any, Final, Self, final
 
 from ..arguments import require, require_seconds
 from ..core.kit import StreamWait, core_of
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..sse import event_text
 from ..waits import UntilEnded
-from .answer import NO_STORE, REFUSALS, Answer, ExpiredError, ReadFailedError, ReplacedError, UnreadBodyError
+from .answer import (
+    NO_STORE,
+    REFUSALS,
+    Answer,
+    ExpiredError,
+    RawHeader,
+    ReadFailedError,
+    ReplacedError,
+    UnreadBodyError,
+    as_text,
+)
 from .asgi import is_disconnect
-from .desk import Desk
-from .policy import Policy
-from .poll import SLOTS, ClientOperation
+from .desk import SLOTS, ClientOperation, Desk, Policy
 from .prefer import K, PollRequest
 
 #: The years 2000 to 2099, in seconds since the epoch.
@@ -39,21 +48,14 @@ _HEADERS: Final = [
 
 
 class EventFeed(ABC):
-    """The events of one stream.
+    """What is new for one client: its poll is answered with the first, and its stream sends each."""
 
-    Args:
-        after: the id of the last event that the client has; None: it has none.
-        is_awaited: its reads count as reads of an awaited condition.
-    """
+    __slots__ = ()
 
-    __slots__ = ("is_awaited", "is_over", "version")
-
-    def __init__(self, after: str | None, is_awaited: bool) -> None:
-        self.is_awaited: Final = is_awaited
-        #: The id of the last event: the client resumes from it.
-        self.version = after
-        #: No event will follow. The stream sends its last events, and ends.
-        self.is_over = False
+    #: Whether its reads count as those of an awaited condition.
+    is_awaited: bool
+    #: No event will follow. The stream sends its last events, and ends.
+    is_over: bool
 
     @abstractmethod
     def has_news(self, is_checked: bool) -> bool:
@@ -72,9 +74,14 @@ class EventFeed(ABC):
         Args: check: the newest check that called for this read; NO_CHECK: anything else did.
 
         Raises:
-            GoneError, NotFoundError: there are no events for this client, and no others to go on with.
+            GoneError: events are gone that the client does not have: call start_over(), and go on.
+            NotFoundError: there are no events.
             ReadFailedError: they cannot be read now.
         """
+
+    @abstractmethod
+    def start_over(self, exc: GoneError) -> None:
+        """next() has raised *exc*: what it returns now does not depend on what the client has."""
 
     def close(self) -> None:  # noqa: B027 nothing to do by default
         """The stream has ended. Idempotent."""
@@ -95,7 +102,18 @@ class EventStream(StreamWait, ClientOperation[K]):
         patience: seconds that the first read may take, in addition to *stall*.
     """
 
-    __slots__ = (*SLOTS, "_desk", "_end", "_heartbeat", "_is_expired", "_time", "feed", "is_open", "is_reading")
+    __slots__ = (
+        *SLOTS,
+        "_desk",
+        "_end",
+        "_heartbeat",
+        "_is_expired",
+        "_time",
+        "feed",
+        "is_open",
+        "is_over",
+        "is_reading",
+    )
 
     def __init__(self, desk: Desk, request: PollRequest[K], feed: EventFeed, patience: float = 0.0) -> None:
         core, policy = core_of(desk.purgatory), desk.policy
@@ -104,13 +122,12 @@ class EventStream(StreamWait, ClientOperation[K]):
         self._desk: Final = desk
         self.feed: Final = feed
         self._time, self._heartbeat = core.loop.time, policy.heartbeat
-        age, left = policy.age(), inf if request.until is None else _left_until(request.until)
-        self._is_expired = left <= 0.0
+        age = policy.age()
         #: By the purgatory's clock: when it is old.
-        self._end = self._time() + min(left, inf if age is None else age)
+        self._end = self._time() + min(_left_until(request.until), inf if age is None else age)
         self.is_reading = False
-        #: Whether it has a place.
-        self.is_open = False
+        #: Whether it has a place; and whether nothing follows the last bytes to send.
+        self.is_open = self.is_over = False
 
     async def open(self, request: PollRequest[K]) -> Answer:
         """Park this, and read its first events. Returns: the answer; if is_open, more is to follow.
@@ -119,16 +136,15 @@ class EventStream(StreamWait, ClientOperation[K]):
         """
         try:
             return await self._open(request)
-        except REFUSALS as exc:
+        except BaseException as exc:
             self.close()
-            return self._desk.refuse(exc)
-        except BaseException:
-            self.close()
+            if isinstance(exc, REFUSALS):
+                return self._desk.refuse(exc)
             raise
 
     async def _open(self, request: PollRequest[K]) -> Answer:
         desk = self._desk
-        if self._is_expired:
+        if self.is_old():
             raise ExpiredError("the login has ended: until= is in the past")
         desk.streams += 1
         self.is_open = True
@@ -160,19 +176,26 @@ class EventStream(StreamWait, ClientOperation[K]):
         self.close()
         return self._desk.unanswered(self.left)
 
-    async def go_on(self, awaitable: Awaitable[object]) -> bytes | None:
-        """Await *awaitable* until this ends. Returns: the last bytes to send; None: none, since nobody reads."""
+    async def go_on(self, awaitable: Awaitable[bytes | None]) -> bytes | None:
+        """Await *awaitable* until this ends.
+
+        Returns: what that returns; if this is over, the last bytes to send. None: there are none, since nobody reads.
+        """
+        found = None
         try:
             with UntilEnded(self):
-                await awaitable
-            return self.last_words()
+                found = await awaitable
+            return found or self.last_words()
         except (GoneError, NotFoundError) as exc:
+            self.is_over = True
             return gone(exc)
         except ReadFailedError:
+            self.is_over = True
             return retry(self._desk.policy)
 
     def last_words(self) -> bytes | None:
         """Return the last bytes to send; None: none. Raises: the source's error."""
+        self.is_over = True
         if self.left:
             return None
         failure = self.exception() if self.done() and not self.cancelled() else None
@@ -204,9 +227,13 @@ class EventStream(StreamWait, ClientOperation[K]):
     async def read(self) -> bytes:
         """Return the next events, or nothing if there are none yet."""
         self.is_reading = True
-        events = b""
+        check, events = self.take_call(), b""  # this read may miss later changes
         try:
-            events = await self.feed.next(self.take_call())  # this read may miss later changes
+            try:
+                events = await self.feed.next(check)
+            except GoneError as exc:
+                self.feed.start_over(exc)
+                events = gone(exc) + await self.feed.next(check)
         finally:
             if self.feed.is_awaited:
                 self.bell.count(bool(events))
@@ -237,8 +264,70 @@ class EventStream(StreamWait, ClientOperation[K]):
         return self._end - self._time() <= _ROUNDING
 
 
-def _left_until(until: float) -> float:
+@final
+class EventAnswer:
+    """An HTTP answer with a body to iterate. It has a place in the purgatory until its iteration ends.
+
+    A refusal has its status and a short body, so a handler treats it like any other. The place is also free again when
+    the iterator is closed, or nothing refers to it. The same holds if its client takes no event for ``Policy.stall``
+    seconds.
+
+    Attributes:
+        status: 200; 401, 404, 410, 413 or 503 for a refusal; 499: the client has left.
+        raw_headers: pairs of bytes, names in lower case.
+    """
+
+    __slots__ = ("_chunk", "_is_over", "_loop", "_stream", "raw_headers", "status")
+
+    def __init__(self, stream: EventStream[Any], answer: Answer) -> None:
+        self.status: int = answer.status
+        self.raw_headers: list[RawHeader] = answer.raw_headers
+        self._stream = stream
+        #: The next chunk to return; empty: none is there yet.
+        self._chunk = answer.body
+        self._is_over = not stream.is_open
+        self._loop = asyncio.get_running_loop()
+        if stream.is_open:
+            stream.add_done_callback(lambda _: stream.close())
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers as text, for frameworks that need them so."""
+        return as_text(self.raw_headers)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Wait for the next events, or a heartbeat. To be called when the last ones have been sent."""
+        chunk, self._chunk = self._chunk, b""
+        if not chunk and not self._is_over:
+            try:
+                chunk = await self._stream.go_on(self._stream.next()) or b""
+            except BaseException:
+                await self.aclose()
+                raise
+            if self._stream.is_over:
+                await self.aclose()
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
+
+    async def aclose(self) -> None:
+        """End the iteration, and release the place. A second call does nothing."""
+        self._chunk, self._is_over = b"", True
+        self._stream.close()
+
+    def __del__(self) -> None:
+        if self._stream.is_open:  # in any thread
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._stream.close)
+
+
+def _left_until(until: float | None) -> float:
     """Return the seconds until the time *until*. Raises: TypeError, ValueError: it is no time of this century."""
+    if until is None:
+        return inf
     require_seconds("until", until)
     rule = "seconds since the epoch, in this century (milliseconds are no seconds; None: no limit)"
     require(_CENTURY[0] <= until < _CENTURY[1], "until", rule, until)

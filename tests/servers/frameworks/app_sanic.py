@@ -48,6 +48,9 @@ if is_own:
     @sanic.before_server_start
     async def start(app: Any) -> None:
         await jobs.purgatory.start()
+
+    @sanic.after_server_start  # by now, Sanic has installed its signal handlers
+    async def hear(app: Any) -> None:
         close_on_stop(jobs.purgatory)
 
     @sanic.after_server_stop

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from aiopurgatory.web.inspector import view
+from aiopurgatory.web.inspector import snapshot
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot every 20 ms."""
-    monkeypatch.setattr(view, "REFRESH", 0.02)
+    monkeypatch.setattr(snapshot, "REFRESH", 0.02)
 
 
 def pytest_asyncio_loop_factories(

@@ -18,7 +18,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.streams import MemoryLog
 from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.web import LongPolling
-from aiopurgatory.web.inspector import Inspector, view
+from aiopurgatory.web.inspector import Inspector, snapshot
 
 from ..browser import Browser
 from ..polls import Counters, Polls
@@ -77,7 +77,7 @@ class Page(Browser):
 
 @pytest.fixture
 async def page(driver: webdriver.Chrome, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Page]:
-    monkeypatch.setattr(view, "REFRESH", 0.05)
+    monkeypatch.setattr(snapshot, "REFRESH", 0.05)
     page = Page(driver)
     await page.requested()
     await page.problems()

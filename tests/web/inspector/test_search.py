@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web.inspector import Inspector, app, snapshot, view
+from aiopurgatory.web.inspector import Inspector, app, snapshot
 from aiopurgatory.web.inspector.snapshot import Names
 
 from ..eventsource import Client, through
@@ -136,8 +136,8 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
         return await snapshot.take_keys(purgatory, names)
 
     monkeypatch.setattr(app, "find", find)
-    monkeypatch.setattr(view, "take_keys", take_keys)
-    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
+    monkeypatch.setattr(snapshot, "take_keys", take_keys)
+    monkeypatch.setattr("aiopurgatory.web.desk.LISTEN_AFTER", 0.0)
 
 
 @pytest.mark.usefixtures("slow")

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web.inspector import Inspector, app, snapshot, view
-from aiopurgatory.web.inspector.snapshot import Names
+from aiopurgatory.web.inspector import Inspector, app, snapshot
+from aiopurgatory.web.inspector.snapshot import Names, take_keys
 
 from ..polls import until
 from .helpers import Wait, get, polls_of, serve, shown, state, state_with
@@ -26,7 +26,7 @@ async def test_poll_with_a_foreign_cursor_is_answered_at_once(after: str) -> Non
 
 
 async def test_poll_ends_when_the_purgatory_closes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "REFRESH", 1000.0)
+    monkeypatch.setattr(snapshot, "REFRESH", 1000.0)
     async with shown() as (purgatory, port):
         purgatory.watch(Wait(None), ["key"])
         known = await state(port)
@@ -42,7 +42,7 @@ async def test_poll_ends_when_the_purgatory_closes(monkeypatch: pytest.MonkeyPat
 
 async def test_purgatory_may_be_started_later_than_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its start is noticed at once."""
-    monkeypatch.setattr(view, "REFRESH", 1000.0)
+    monkeypatch.setattr(snapshot, "REFRESH", 1000.0)
     purgatory = Purgatory("late")
     async with serve(Inspector([purgatory])) as port:
         new = await state(port)
@@ -113,9 +113,9 @@ async def test_ten_pages_cost_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async def counted(purgatory: Purgatory, names: Names) -> snapshot.Row:
         nonlocal taken
         taken += 1
-        return await snapshot.take_keys(purgatory, names)
+        return await take_keys(purgatory, names)
 
-    monkeypatch.setattr(view, "take_keys", counted)
+    monkeypatch.setattr(snapshot, "take_keys", counted)
     async with shown() as (purgatory, port):
         first = await state(port)
         purgatory.watch(Wait(None), ["key"])
@@ -133,7 +133,7 @@ async def test_no_snapshot_is_taken_when_no_page_is_open(monkeypatch: pytest.Mon
         taken += 1
         return snapshot.take_figures(purgatory, names)
 
-    monkeypatch.setattr(view, "take_figures", counted)
+    monkeypatch.setattr(snapshot, "take_figures", counted)
     async with Purgatory() as purgatory:
         inspector = Inspector([purgatory])
         async with serve(inspector) as port:
@@ -168,7 +168,7 @@ async def test_history_tells_what_is_new_and_when_nothing_was() -> None:
 
 
 async def test_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "HISTORY", 5)
+    monkeypatch.setattr(snapshot, "HISTORY", 5)
     async with shown() as (purgatory, port):
         found = await state(port)
         for _ in range(10):

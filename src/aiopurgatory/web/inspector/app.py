@@ -44,11 +44,10 @@ from ...clock import running_loop
 from ...purgatory import Purgatory
 from ...streams import EventLog
 from ..connected import while_connected
-from ..policy import Policy
+from ..desk import Policy
 from ..polling import LongPolling
 from ..route import LongPollRoute
-from .snapshot import MAX_NAME, Names, find
-from .view import View, Views
+from .snapshot import MAX_NAME, Names, View, Views, find
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
