@@ -11,7 +11,7 @@ import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector, app, snapshot
-from aiopurgatory.web.inspector.snapshot import Names, take_keys
+from aiopurgatory.web.inspector.snapshot import Names, take_figures, take_keys
 
 from ..polls import until
 from .helpers import Wait, get, polls_of, serve, shown, state, state_with
@@ -131,7 +131,7 @@ async def test_no_snapshot_is_taken_when_no_page_is_open(monkeypatch: pytest.Mon
     def counted(purgatory: Purgatory, names: Names) -> snapshot.Row:
         nonlocal taken
         taken += 1
-        return snapshot.take_figures(purgatory, names)
+        return take_figures(purgatory, names)
 
     monkeypatch.setattr(snapshot, "take_figures", counted)
     async with Purgatory() as purgatory:
