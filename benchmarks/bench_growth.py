@@ -215,6 +215,10 @@ async def await_operation(purgatory: Purgatory, key: Any) -> None:
     await purgatory.watch(Fetch("log", 1, 600.0), key)
 
 
+async def await_slotted(purgatory: Purgatory, key: Any) -> None:
+    await purgatory.watch(SlottedFetch("log", 1, 600.0), key)
+
+
 async def await_condition(purgatory: Purgatory, key: Any) -> None:
     await purgatory.wait_for(lambda: None, key, timeout=600.0)
 
@@ -242,7 +246,8 @@ MEMORY: dict[str, Callable[[Purgatory, Any], object]] = {
     "operation, `__slots__ = ()`": lambda purgatory, key: purgatory.watch(Waiter(600.0), key),
     "with two attributes": lambda purgatory, key: purgatory.watch(Fetch("log", 1, 600.0), key),
     "with two in `__slots__`": lambda purgatory, key: purgatory.watch(SlottedFetch("log", 1, 600.0), key),
-    "task: operation": in_a_task(await_operation),
+    "task: operation with two attributes": in_a_task(await_operation),
+    "task: with two in `__slots__`": in_a_task(await_slotted),
     "task: `wait_for`": in_a_task(await_condition),
     "task: `Future` + `call_later`": in_a_task(await_future),
     "task: `Event` + `timeout`": in_a_task(await_event),

@@ -103,11 +103,13 @@ class PurgatoryMiddleware:
                 self._is_live = True
             return message
 
+        loop = asyncio.get_running_loop()
         try:
             await self._app(scope, receive_and_open, send)
         finally:
-            self._is_live = False
-            await self._desk.aclose()
+            if self._desk.loop in (loop, None):  # else this is garbage of a loop that vanished
+                self._is_live = False
+                await self._desk.aclose()
 
 
 @final

@@ -136,10 +136,11 @@ class EventStream(StreamWait, ClientOperation[K]):
         """
         try:
             return await self._open(request)
-        except BaseException as exc:
+        except REFUSALS as exc:
             self.close()
-            if isinstance(exc, REFUSALS):
-                return self._desk.refuse(exc)
+            return self._desk.refuse(exc)
+        except BaseException:
+            self.close()
             raise
 
     async def _open(self, request: PollRequest[K]) -> Answer:
