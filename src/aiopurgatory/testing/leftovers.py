@@ -75,6 +75,7 @@ def none_left() -> Iterator[None]:
 
     async def noted_aclose(purgatory: Purgatory) -> None:
         await settle(lambda: True)  # cancelled tasks leave now
+        note(purgatory)
         await aclose(purgatory)
 
     with patch.multiple(Purgatory, start=noted_start, close=noted_close, aclose=noted_aclose):
