@@ -1,4 +1,4 @@
-"""python benchmarks/bench_pipeline.py --rounds 3 --json build/pipeline.json: measure the pipeline, and DuckDB.
+"""python benchmarks/bench_pipeline.py --rounds 3 --json build/pipeline.json: measure the pipeline.
 
     session   the start of a session with a trivial job; then ingest + report twice in that session, *first* and
               *again*, each into an empty folder: 1M and 10M rows of a day in files of 250,000 rows
@@ -9,12 +9,9 @@
     year      ``aiopurgatory pipeline run`` on 365 days of 20,000 rows in two files; then again with one more file of
               the last day
 
-Competitors take turns: *ours* with a heap of 1 GB, *ours, 512m*, and DuckDB (pipelines/with_duckdb.py), each in a
-process of its own on two threads. The journals were just written, so their pages are in memory for all. CPU time is
-that of the whole process tree, user and system: the JVM, its Python workers, and everything else that is started.
-
-Before the first round each competitor runs once, unmeasured. The reports of these runs are compared: minutes, days and
-hot keys must be the same.
+*ours* with a heap of 1 GB and *ours, 512m* take turns, each in a process of its own on two threads. The journals were
+just written, so their pages are in memory for all. CPU time is that of the whole process tree, user and system: the
+JVM, its Python workers, and everything else that is started. Before the first round each runs once, unmeasured.
 
 Prints a line of JSON for each run, round by round, then the targets, and medians with their ranges.
 """
@@ -35,7 +32,6 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-from pipelines.agreement import differences
 from pipelines.journals import Shape, make
 from pipelines.usage import run_tree
 from tables import pipelines, targets
@@ -45,9 +41,9 @@ from tables.results import Results, markdown_table
 Line = dict[str, Any]
 
 HERE = Path(__file__).parent
-PACKAGES = ["pyspark", "pyarrow", "numpy", "duckdb"]
-#: Name -> its command, and the heap of its JVM.
-COMPETITORS = {"ours": ("ours", "1g"), "ours, 512m": ("ours", "512m"), "duckdb": ("duckdb", "")}
+PACKAGES = ["pyspark", "pyarrow", "numpy"]
+#: Name -> the heap of its JVM.
+COMPETITORS = {"ours": "1g", "ours, 512m": "512m"}
 WHATS = ("session", "process", "files", "command", "year")
 FILES = {"2,000 files": Shape(20_000, 10), "10 files": Shape(20_000, 2_000)}
 DEMO = Shape(30_000, 3_000, span=60.0, instances=1, snapshots=1.0)
@@ -74,8 +70,7 @@ class Bench:
 
     def run(self, competitor: str, journal: Path, rows: int, times: Sequence[str]) -> Line:
         """Return the times of each step, and of the whole process with its exit."""
-        kind, memory = COMPETITORS[competitor]
-        settings = {"competitor": kind, "memory": memory, "cores": self.cores, "times": times, "rows": rows}
+        settings = {"memory": COMPETITORS[competitor], "cores": self.cores, "times": times, "rows": rows}
         out = self.emptied("out")
         settings |= {"journal": str(journal), "out": str(out), "begun": time.monotonic()}
         ended = run_tree([sys.executable, "-m", "pipelines.worker", json.dumps(settings)], folder=HERE)
@@ -92,16 +87,8 @@ class Bench:
         return folder
 
     def warm(self) -> None:
-        """Raises: RuntimeError: the reports differ."""
-        reports = {}
         for competitor in self.competitors:
             self.run(competitor, self.journal("warming", WARMING), WARMING.rows, ["first"])
-            reports[competitor] = self.emptied(f"report-{COMPETITORS[competitor][0]}")
-            shutil.copytree(self.folder / "out" / "first" / "report", reports[competitor], dirs_exist_ok=True)
-        if {"ours", "duckdb"} <= reports.keys():
-            different = differences(reports["ours"], reports["duckdb"])
-            if different:
-                raise RuntimeError(f"the reports of ours and duckdb differ: {'; '.join(different)}")
 
     def session(self, sizes: Sequence[int]) -> Iterator[Line]:
         for rows in sizes:

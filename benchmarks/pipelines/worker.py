@@ -1,4 +1,4 @@
-"""python -m pipelines.worker {"competitor": "ours", ...}: make the report of a journal; prints each step's time."""
+"""python -m pipelines.worker {"memory": "1g", ...}: make the report of a journal; prints each step's time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Once = Callable[[Path, Path], int]
 
 
 @contextmanager
-def ours(scratch: Path, cores: int, memory: str) -> Iterator[Once]:
+def pipeline(cores: int, memory: str) -> Iterator[Once]:
     from aiopurgatory.pipeline.ingest import ingest
     from aiopurgatory.pipeline.report import report
     from aiopurgatory.pipeline.session import session
@@ -33,23 +33,6 @@ def ours(scratch: Path, cores: int, memory: str) -> Iterator[Once]:
         yield once
 
 
-@contextmanager
-def duckdb(scratch: Path, cores: int, memory: str) -> Iterator[Once]:
-    from . import with_duckdb
-
-    with with_duckdb.connect(scratch, cores) as run:
-
-        def once(journal: Path, out: Path) -> int:
-            rows = with_duckdb.ingest(run, journal, out / "clean")
-            with_duckdb.report(run, out / "clean", out / "report")
-            return rows
-
-        yield once
-
-
-COMPETITORS = {"ours": ours, "duckdb": duckdb}
-
-
 def main(settings: dict[str, Any]) -> dict[str, float]:
     """Return wall and CPU seconds of the start, then of each run in the same session, each into its own folder."""
     found: dict[str, float] = {}
@@ -62,8 +45,7 @@ def main(settings: dict[str, Any]) -> dict[str, float]:
         wall, cpu = now, used
 
     out = Path(settings["out"])
-    competitor = COMPETITORS[settings["competitor"]]
-    with Tree() as everything, competitor(out, settings["cores"], settings["memory"]) as once:
+    with Tree() as everything, pipeline(settings["cores"], settings["memory"]) as once:
         mark("start")
         for name in settings["times"]:
             rows = once(Path(settings["journal"]), out / name)
