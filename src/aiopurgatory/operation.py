@@ -64,6 +64,8 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
     Its class may leave out ``super().__init__(timeout)``, as a ``@dataclass(eq=False)`` does: then pass the timeout to
     ``watch(op, keys, timeout=30.0)``. That is also the quickest way.
 
+    Where many of a class wait, give it ``__slots__``: it takes a third to a half of the memory then, compiled.
+
     It follows asyncio's future protocol: ``asyncio.wait()``, ``wait_for()``, ``gather()``, ``shield()`` and
     ``as_completed()`` accept it directly.
 

@@ -14,7 +14,6 @@ ONE_KEY = {
     SIZING: "awaited by a task, 1 key",
 }
 BYTES = {
-    README: "bytes per pending operation",
     FIGURES: "bytes per pending operation",
     SIZING: "a pending operation, 1,",
 }
@@ -34,7 +33,7 @@ QUOTED = [
     (PARKED, "ours", 4, 1, 0, {page: BYTES[page] for page in (FIGURES, SIZING)}),
     (PARKED, "ours", 6, 1, 0, {SIZING: BYTES[SIZING]}),
     (PARKED, "ours, awaited", 2, 1e-3, 2, {SIZING: "the same, awaited by a task |"}),
-    (PARKED, "futures", 2, 1, 0, {page: BYTES[page] for page in (README, FIGURES)}),
+    (PARKED, "futures", 2, 1, 0, {FIGURES: "| the same awaited in a task, 1 key"}),
     ("## Operations that nobody awaits", "watch + complete, 1 key", 1, 1e-3, 1, MICRO),
     ("## Operations that nobody awaits", "watch + complete, 3 keys", 1, 1e-3, 1, {FIGURES: MICRO[FIGURES]}),
     ("## Operations that nobody awaits", "call_later + cancel", 1, 1e-3, 1, MICRO),
