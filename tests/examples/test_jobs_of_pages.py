@@ -7,7 +7,6 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -56,7 +55,7 @@ def postgres() -> Iterator[Postgres]:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def redis() -> Iterator[Redis]:
     try:
         server = Redis()
@@ -170,7 +169,7 @@ async def test_redis_before_of_page_works(redis: Redis) -> None:
 
 async def test_redis_listener_of_page_resumes_after_its_last_event(redis: Redis) -> None:
     names = blocks("from-redis.md", "listen_after.py")
-    async with RedisLog(redis.url(), prefix=f"{uuid4().hex}:") as log:  # both loops have this server
+    async with RedisLog(redis.url()) as log:
         await names["tell"](log, "one")
         ids = []
         async with asyncio.timeout(5.0), log.follow("news") as events:
