@@ -97,7 +97,9 @@ class Bench:
         for competitor in self.competitors:
             self.run(competitor, self.journal("warming", WARMING), WARMING.rows, ["first"])
             reports[competitor] = self.emptied(f"report-{COMPETITORS[competitor][0]}")
-            shutil.copytree(self.folder / "out" / "first" / "report", reports[competitor], dirs_exist_ok=True)
+            report = self.folder / "out" / "first" / "report"
+            made = next(report.glob("*/files"), report / "files").parent
+            shutil.copytree(made, reports[competitor], dirs_exist_ok=True)
         if {"ours", "duckdb"} <= reports.keys():
             different = differences(reports["ours"], reports["duckdb"])
             if different:
