@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
             if item.get_closest_marker("timeout") is None:
                 # The first job compiles much of Spark; others queue for the cores.
-                item.add_marker(pytest.mark.timeout(300))
+                item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pyspark
@@ -146,9 +147,16 @@ def wait_until(what: str, true: object, process: subprocess.Popen[bytes] | None 
     pytest.fail(f"never: {what}")
 
 
+def rows_of(out: Path, table: str) -> list[dict[str, Any]]:
+    """The rows of a table of the only report in a folder."""
+    (folder,) = (out / "report").glob(f"*/{table}")
+    rows: list[dict[str, Any]] = pq.read_table(folder).to_pylist()
+    return rows
+
+
 def report_of(out: Path) -> dict[str, list[dict[str, object]]]:
     """The rows of the report's days and hot keys."""
-    found = {name: pq.read_table(out / "report" / name).to_pylist() for name in ("days", "hot_keys")}
+    found = {name: rows_of(out, name) for name in ("days", "hot_keys")}
     return {name: sorted(rows, key=repr) for name, rows in found.items()}
 
 
@@ -206,7 +214,7 @@ def has_files(folder: Path) -> bool:
 
 def totals_of(out: Path) -> set[float]:
     """Sum the operations of the tables of the report that have all."""
-    return {sum(pq.read_table(out / "report" / name)["operations"].to_pylist()) for name in ("minutes", "days")}
+    return {sum(row["operations"] for row in rows_of(out, name)) for name in ("minutes", "days")}
 
 
 @pytest.mark.slow

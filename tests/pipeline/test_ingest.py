@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import random
@@ -10,6 +11,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +26,7 @@ from pyspark.testing import assertDataFrameEqual
 from aiopurgatory.cli import main
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.journal.schema import OPERATIONS
-from aiopurgatory.pipeline import attempts, intake
+from aiopurgatory.pipeline import attempts, intake, upkeep
 from aiopurgatory.pipeline import ingest as command
 from aiopurgatory.pipeline.attempts import committed, sums, table
 from aiopurgatory.pipeline.fit import fit
@@ -36,6 +38,7 @@ from aiopurgatory.pipeline.rules import good
 from aiopurgatory.pipeline.tables import REPORT
 
 from .journals import NOON, expired, operation, snapshot, write
+from .kills import Killed, in_turn, killing
 
 DAY = timedelta(days=1)
 
@@ -96,7 +99,7 @@ def test_ingest_more_files_than_a_batch_takes_several(spark: SparkSession, tmp_p
     for number in range(5):
         write(tmp_path / "journal", [operation(number)], f"f-{number}")
     assert ingested(spark, tmp_path, max_files=2) == Counts(files=5, rows_in=5)
-    assert [each.batch for each in committed(spark, str(tmp_path / "out"))] == [1, 2, 3]
+    assert [each.number for each in committed(spark, str(tmp_path / "out"))] == [1, 2, 3]
     assert counted(spark, tmp_path) == 5
 
 
@@ -503,7 +506,7 @@ def forked(spark: SparkSession, folder: Path, names: Sequence[str]) -> None:
     for path in others:
         path.rename(hidden / path.name)
     newest = committed(spark, str(folder / "out"))[-1]
-    account = next((folder / "out/sums/files").glob(f"*/attempt={newest.name}"))
+    account = folder / "out/sums" / newest.folder / "files"
     account.rename(hidden / "account")
     ingested(spark, folder)
     (hidden / "account").rename(account)
@@ -523,16 +526,83 @@ def test_ingest_beside_another_run_files_of_the_other_count_next_time(spark: Spa
     assert counted(spark, tmp_path) == 3
 
 
-def test_ingest_that_fails_leaves_nothing_that_counts(spark: SparkSession, tmp_path: Path) -> None:
-    write(tmp_path / "journal", [operation(0)])
-    (tmp_path / "out" / "sums").mkdir(parents=True)
-    (tmp_path / "out" / "sums" / "touched").write_text("in the way")
-    with pytest.raises(Exception, match="touched"):
-        ingested(spark, tmp_path)
-    assert committed(spark, str(tmp_path / "out")) == []
-    (tmp_path / "out" / "sums" / "touched").unlink()
-    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=1)
+def test_ingest_killed_between_steps_nothing_counts_until_the_account(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "at_once", in_turn)
+    write(tmp_path / "journal", [operation(0), operation(1, waited_us=-1)])
+    write(tmp_path / "journal", [snapshot()], table="statistics")
+    for step in itertools.count():
+        with monkeypatch.context() as patch:
+            written = killing(patch, step)
+            try:
+                counts = ingested(spark, tmp_path)
+            except Killed:
+                assert committed(spark, str(tmp_path / "out")) == []
+            else:
+                break
+    assert Path(written[-1]).name == "files"
+    assert step > 10
+    assert counts.counted == 1
     assert counted(spark, tmp_path) == 1
+
+
+def of_upkeep(path: str) -> bool:
+    """Whether a batch that repeats others, or the removal of a batch, writes to *path*."""
+    folder = next(each for each in Path(path).parts[::-1] if each.count(".") == 2)
+    return int(folder.split(".")[0]) % 3 == 0 or path.endswith(folder)
+
+
+def test_ingest_killed_while_it_repeats_and_removes_counts_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = str(tmp_path / "out")
+    monkeypatch.setattr(attempts, "EVERY", 3)
+    monkeypatch.setattr(upkeep, "at_once", in_turn)
+    steps = Counter[int]()
+    for number in range(7):
+        write(tmp_path / "journal", [operation(number)], f"f-{number}")
+        for step in itertools.count(0, 3):
+            line = committed(spark, out)
+            with monkeypatch.context() as patch:
+                killing(patch, step, among=of_upkeep)
+                try:
+                    ingested(spark, tmp_path)
+                except Killed:
+                    steps[number] += 1
+                    assert committed(spark, out) == line
+                else:
+                    break
+            assert counted(spark, tmp_path) == number
+    assert set(steps) == {2, 4, 6}
+    assert min(steps.values()) > 4
+    assert counted(spark, tmp_path) == 7
+    assert sums(spark, out, "files").count() == 7
+
+
+def test_ingest_dead_attempts_and_repeated_ones_are_removed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "EVERY", 4)
+    out = str(tmp_path / "out")
+    folders = tmp_path / "out" / "sums"
+    for number in range(12):
+        write(tmp_path / "journal", [operation(number), operation(99 - number, waited_us=-1)], f"f-{number}")
+        with monkeypatch.context() as patch, suppress(Killed):
+            patch.setattr(intake, "at_once", in_turn)
+            killing(patch, 5, among=lambda path: "/sums/" in path)
+            ingested(spark, tmp_path)
+        assert counted(spark, tmp_path) == number
+        ingested(spark, tmp_path)
+        assert counted(spark, tmp_path) == number + 1
+    numbers = Counter(int(each.parents[1].name.split(".")[0]) for each in folders.glob("*/seen/*.parquet"))
+    live = [each.number for each in committed(spark, out)]
+    assert live == [4, 8, 12, 13, 14, 15]
+    # Those before the last but one that repeats are gone, and so are killed ones.
+    assert {number for number in numbers if number < 8} == {4}
+    assert len(list(folders.glob("*"))) > len(numbers)
+    report(spark, out)
+    assert sum(row.operations for row in table(spark, out, "days").collect()) == 12.0
 
 
 def test_ingest_row_that_is_lost_fails_and_names_the_file(
@@ -551,7 +621,7 @@ def test_ingest_row_that_is_lost_fails_and_names_the_file(
 def test_ingest_batches_that_repeat_sums_count_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts, "_EVERY", 2)
+    monkeypatch.setattr(attempts, "EVERY", 2)
     for number in range(5):
         rows = [operation(number), operation(number // 2), operation(100 + number, waited_us=-1)]
         write(tmp_path / "journal", rows, f"f-{number}")

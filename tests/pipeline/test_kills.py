@@ -57,7 +57,7 @@ def first_batch(folder: Path) -> float:
     assert process.stdout is not None
     process.stdout.readline()
     begun = time.monotonic()
-    while not list(folder.glob("out/sums/files/batch=1/*/*/part*")):
+    while not list(folder.glob("out/sums/1.*/files/part*")):
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

@@ -22,7 +22,7 @@ from aiopurgatory.pipeline.advise import Advice, Option
 from aiopurgatory.pipeline.page.figures import Axis, axis_of, count, share
 from aiopurgatory.pipeline.page.page import Found, latest, page, read, reasons, steps, write_page
 from aiopurgatory.pipeline.page.promises import Limits
-from aiopurgatory.pipeline.tables import REPORT
+from aiopurgatory.pipeline.tables import PLACES, REPORT
 from aiopurgatory.replay.target import Setting
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -43,7 +43,9 @@ def put(spark: SparkSession, folder: Path, table: str, rows: Sequence[dict[str, 
     """Write a table of the report. Columns that *rows* leave out are null."""
     names = [each.split()[0] for each in REPORT[table].split(", ")]
     frame = spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], REPORT[table])
-    frame.coalesce(1).write.mode("overwrite").parquet(str(folder / "report" / table))
+    frame.coalesce(1).write.mode("overwrite").parquet(str(folder / "report" / "1.made.none" / table))
+    places = spark.createDataFrame([(name, None, "1.made.none", "", 0, "", None) for name in REPORT], PLACES)
+    places.coalesce(1).write.mode("overwrite").parquet(str(folder / "report" / "1.made.none" / "files"))
 
 
 def minute(at: datetime, **other: Any) -> dict[str, Any]:

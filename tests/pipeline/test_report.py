@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
+import itertools
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,14 +13,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.pipeline import attempts
 from aiopurgatory.pipeline import report as command
-from aiopurgatory.pipeline.attempts import BusyError, alone, committed, table
+from aiopurgatory.pipeline.attempts import committed, table
 from aiopurgatory.pipeline.ingest import ingest
 from aiopurgatory.pipeline.page.page import write_page
 from aiopurgatory.pipeline.report import report
 from aiopurgatory.pipeline.tables import REPORT
 
 from .journals import NOON, expired, operation, snapshot, write
+from .kills import Killed, in_turn, killing
 
 DAY = timedelta(days=1)
 
@@ -29,7 +32,7 @@ def tables(spark: SparkSession, out: str) -> dict[str, list[str]]:
 
 
 def files(out: str, name: str) -> set[Path]:
-    return set((Path(out) / "report" / name).rglob("*.parquet"))
+    return set((Path(out) / "report").glob(f"*/{name}/**/*.parquet"))
 
 
 def test_report_of_a_growing_journal_equals_one_made_at_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -41,8 +44,8 @@ def test_report_of_a_growing_journal_equals_one_made_at_once(spark: SparkSession
         write(Path(journal), [snapshot(at, checks=number)], f"s-{number}", table="statistics", at=at)
     ingest(spark, journal, grown)
     report(spark, grown)
-    untouched = files(grown, "minutes/date=2026-11-25")
-    assert len(untouched) == 1
+    untouched = files(grown, "minutes")
+    assert untouched
     late = operation(5000, watched_at=NOON + 2 * DAY, waited_us=3_000_000_000)
     write(
         Path(journal),
@@ -85,16 +88,84 @@ def test_report_nothing_new_writes_nothing(spark: SparkSession, tmp_path: Path) 
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
 
 
-def test_report_that_was_killed_is_made_up_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_without_its_account_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
     journal, out = str(tmp_path / "journal"), str(tmp_path / "out")
     write(tmp_path / "journal", [operation(0)])
     ingest(spark, journal, out)
     report(spark, out)
     before = tables(spark, out)
-    for path in (*files(out, "made"), *files(out, "minutes"), *files(out, "hot_keys")):
+    for path in (*files(out, "files"), *files(out, "minutes"), *files(out, "hot_keys")):
         path.unlink()
+    assert all(rows == [] for rows in tables(spark, out).values())
     report(spark, out)
     assert tables(spark, out) == before
+
+
+def test_report_killed_between_steps_readers_see_one_whole(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, out, whole = (str(tmp_path / name) for name in ("journal", "out", "whole"))
+    for number in range(2):
+        write(tmp_path / "journal", [operation(number)], f"f-{number}")
+        ingest(spark, journal, out)
+        if not number:
+            report(spark, out)
+    before = tables(spark, out)
+    ingest(spark, journal, whole)
+    report(spark, whole)
+    wanted = tables(spark, whole)
+    assert before["minutes"] != wanted["minutes"]
+    for step in itertools.count():
+        with monkeypatch.context() as patch:
+            patch.setattr(command, "at_once", in_turn)
+            written = killing(patch, step)
+            try:
+                report(spark, out)
+            except Killed:
+                assert len(written) == step
+            else:
+                break
+        assert tables(spark, out) == before
+    assert step == 10
+    assert Path(written[-1]).name == "files"
+    assert tables(spark, out) == wanted
+
+
+def test_report_two_at_once_both_end_and_readers_see_one_whole(spark: SparkSession, tmp_path: Path) -> None:
+    journal, out = str(tmp_path / "journal"), str(tmp_path / "out")
+    write(tmp_path / "journal", [operation(n) for n in range(9)])
+    ingest(spark, journal, out)
+    failed: list[BaseException] = []
+
+    def make() -> None:
+        try:
+            report(spark, out)
+        except BaseException as error:  # of a thread
+            failed.append(error)
+
+    threads = [threading.Thread(target=make) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert sum(row.operations for row in table(spark, out, "days").collect()) == 9.0
+    assert table(spark, out, "hot_keys").count() == 1
+
+
+def test_report_old_folders_are_removed_and_days_stay(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "EVERY", 4)
+    journal, out = str(tmp_path / "journal"), str(tmp_path / "out")
+    for number in range(4):
+        at = NOON + DAY * (5 if number else 0)
+        write(tmp_path / "journal", [operation(number, watched_at=at)], f"f-{number}", at=at)
+        ingest(spark, journal, out)
+        report(spark, out)
+    kept = {path.parents[1].name.split(".")[0] for path in files(out, "days")}
+    assert kept == {"1", "3", "4"}  # the first day's, the last reader's, and the newest
+    assert [row.operations for row in table(spark, out, "days").orderBy("date").collect()] == [1.0, 3.0]
 
 
 def test_report_of_another_line_of_attempts_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -103,8 +174,7 @@ def test_report_of_another_line_of_attempts_is_made_again(spark: SparkSession, t
     ingest(spark, journal, out)
     report(spark, out)
     (attempt,) = committed(spark, out)
-    (account,) = (tmp_path / "out/sums/files").glob(f"*/attempt={attempt.name}")
-    account.rename(tmp_path / "aside")
+    (tmp_path / "out/sums" / attempt.folder).rename(tmp_path / "aside")
     write(tmp_path / "journal", [operation(5, watched_at=NOON + DAY)], "late", at=NOON + DAY)
     ingest(spark, journal, out)
     report(spark, out)
@@ -114,13 +184,6 @@ def test_report_of_another_line_of_attempts_is_made_again(spark: SparkSession, t
 def test_report_without_sums_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PurgatoryError, match=r"there are no sums in .*: run ingest with this folder first"):
         report(spark, str(tmp_path / "out"))
-
-
-def test_command_beside_another_run_refused(spark: SparkSession, tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    command.arguments(parser)
-    with alone(tmp_path), pytest.raises(BusyError, match=r"another run is using .*: wait for it, or choose another"):
-        command.run(spark, parser.parse_args([str(tmp_path)]))
 
 
 def test_report_of_a_quiet_service_in_which_a_minute_only_waits(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,118 +1,139 @@
-"""What the folder of results holds: batches of files that count, tables, and documents for people.
+"""What the folder of results holds: attempts that count, tables, and documents for people.
 
-A batch is written by an attempt with a name of its own:
+Sums, and the tables of the report, are written by attempts, each in a folder of its own:
 
-    OUT/sums/<table>/attempt=<name>/                                    sums, quarantined rows
-    OUT/sums/files/batch=<number>/attempt=<name>/parent=<name>/         the account of its files, written last
+    OUT/sums/<number>.<name>.<parent>/<table>/        sums
+    OUT/sums/<number>.<name>.<parent>/files/          the account of its files, written last
+    OUT/report/<number>.<name>.<parent>/<table>/      tables of the report
+    OUT/report/<number>.<name>.<parent>/files/        which folders have the report's tables, written last
 
-The attempt counts once its account is there. An account names its parent, the one before it, as a commit does. Two runs
-at once may both write a batch upon the same parent: readers follow the longest line of accounts, and the older one of
-two. The files of the other batch are new files to the next run. So nothing is locked or overwritten, and whoever is
+The attempt counts once its account is there. It names its parent, the one before it, as a commit does. Two runs at once
+may both write an attempt upon the same parent: readers follow the longest line of accounts, and the older one of two.
+The files of the other batch are new files to the next run. So nothing is locked, renamed or overwritten, and whoever is
 killed leaves only an attempt that does not count.
 
-Each 64th batch repeats the small sums of all batches before it (CUMULATIVE): readers begin there.
+Each 32nd batch of sums has no files of its own: it repeats the sums of the 31 before it, and each 1,024th those of the
+1,023 before it. So a line is short, however many batches there were. See upkeep.py.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import uuid4
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from aiopurgatory.errors import PurgatoryError
+from .tables import DATES, PLACES, REPORT, SUMS
 
-from .sums import total
-from .tables import DATES, REPORT, SUMS, columns
-
-#: Sums that a cumulative batch repeats.
-CUMULATIVE: Final = ("files", "seen", "keys", "names", "hours", "daily", "losses", "touched", "sealed", "forgotten")
-#: Of these, the tables whose rows are no counts to add up.
-_LISTS: Final = ("files", "losses", "touched", "sealed", "forgotten")
-_EVERY: Final = 64
+#: Batches until their sums are repeated, and reports until old ones are removed.
+EVERY: Final = 32
+_NONE: Final = "none"
 #: Documents are files for people, on this machine. Tables are written by Spark.
 MODEL, ADVICE, PAGE = "model.json", "advice.md", "report.html"
 NO_SUMS: Final = "there are no sums in {}: run ingest with this folder first"
-_ACCOUNT: Final = re.compile(r"/batch=(\d+)/attempt=([^/]+)/parent=([^/]+)/[^/]+$")
-
-
-class BusyError(PurgatoryError):
-    """Another run is using the same folder."""
+_ACCOUNT: Final = re.compile(r"/(\d+)\.([^./]+)\.([^./]+)/files/[^/]+$")
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One that has an account."""
+    """One upon its parent."""
 
-    batch: int
+    number: int
     name: str
+    #: The name of the one before it, or before all that it repeats.
     parent: str
 
+    @property
+    def folder(self) -> str:
+        return f"{self.number}.{self.name}.{self.parent}"
 
-def committed(spark: SparkSession, out: str) -> list[Attempt]:
-    """Return the attempts that count, the oldest first."""
-    accounts = read_folder(spark, f"{out}/sums/files", f"{SUMS['files']}, batch BIGINT, attempt STRING, parent STRING")
+    @property
+    def first(self) -> int:
+        """The first number whose sums it has."""
+        repeated = 1
+        while self.number % (repeated * EVERY) == 0:
+            repeated *= EVERY
+        return self.number - repeated + 1
+
+
+#: Attempts that count, the oldest first.
+Line: TypeAlias = Sequence[Attempt]
+
+
+def following(line: Line) -> Attempt:
+    """Return a new attempt upon a *line* of sums."""
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{uuid4().hex[:8]}"
+    made = Attempt(line[-1].number + 1 if line else 1, name, _NONE)
+    return replace(made, parent=next((each.name for each in reversed(line) if each.number < made.first), _NONE))
+
+
+def committed(spark: SparkSession, out: str, root: str = "sums") -> list[Attempt]:
+    """Return the attempts that count, the oldest first. Args: root: sums, or report."""
+    accounts = read_folder(spark, f"{literal(out)}/{root}/*/files", SUMS["files"])
     places = [match for path in accounts.inputFiles() if (match := _ACCOUNT.search(path))]
-    found = {name: Attempt(int(batch), name, parent) for batch, name, parent in (each.groups() for each in places)}
+    found = {name: Attempt(int(number), name, parent) for number, name, parent in (each.groups() for each in places)}
     line: list[Attempt] = []
     # Names begin with their time.
-    at = min(found.values(), key=lambda each: (-each.batch, each.name), default=None)
+    at = min(found.values(), key=lambda each: (-each.number, each.name), default=None)
     while at:
         line.append(at)
         at = found.get(at.parent)
     return line[::-1]
 
 
-def sums(spark: SparkSession, out: str, name: str, attempts: Sequence[Attempt] | None = None) -> DataFrame:
+def sums(
+    spark: SparkSession, out: str, name: str, line: Line | None = None, numbers: Collection[int] | None = None
+) -> DataFrame:
     """Return the rows of the table *name* of SUMS. Those of several batches are not added up: see sums.total().
 
-    Args: attempts: only rows of these (default: all that count).
+    Rows of days that are forgotten are left out. Those of keys have no date.
+
+    Args:
+        line: the attempts that count (default: look).
+        numbers: only rows of these attempts (default: all of the line).
     """
-    line = committed(spark, out) if attempts is None else attempts
-    begin = max((each.batch for each in line if is_cumulative(each)), default=0) if name in CUMULATIVE else 0
-    schema = SUMS[name] if "attempt" in columns(SUMS[name]) else f"{SUMS[name]}, attempt STRING"
-    rows = read_folder(spark, f"{out}/sums/{name}", schema)
-    counts = F.col("attempt").isin([each.name for each in line if each.batch >= begin])
-    return rows.where(counts).select(*columns(SUMS[name]))
+    every = committed(spark, out) if line is None else line
+    folders = any_of(each.folder for each in every if numbers is None or each.number in numbers)
+    rows = read_folder(spark, f"{literal(out)}/sums/{folders}/{name}", SUMS[name])
+    first = first_day(spark, out, every) if name in DATES else date.min
+    return rows if first == date.min else rows.where(F.coalesce(F.expr(DATES[name]) >= first, F.lit(True)))
 
 
 def first_day(spark: SparkSession, out: str, line: Sequence[Attempt]) -> date:
     """Return the first day that is not forgotten."""
-    found = [row.before for row in sums(spark, out, "forgotten", line).collect()]
-    return max(found, default=date.min)
+    return max((row.before for row in sums(spark, out, "forgotten", line).collect()), default=date.min)
 
 
-def since(first: date, rows: DataFrame, name: str) -> DataFrame:
-    """Return rows of the table *name* of SUMS that are of the day *first* or later. Those of keys have no date."""
-    if first == date.min or name not in DATES:
-        return rows
-    return rows.where(F.coalesce(F.expr(DATES[name]) >= first, F.lit(True)))
+def table(spark: SparkSession, out: str, name: str, places: Sequence[Row] | None = None) -> DataFrame:
+    """Return the table *name* of REPORT. One that has not been written is empty.
+
+    Args: places: which folders have it, as PLACES (default: those of the newest report).
+    """
+    known = places_of(spark, out, committed(spark, out, "report")) if places is None else places
+    own = [each for each in known if each.table == name]
+    days = [f"{each.folder}/{each.date}" for each in own if each.date]
+    pattern = f"{literal(out)}/report/{any_of(each.folder for each in own)}/{name}"
+    folder = F.regexp_extract("_metadata.file_path", "([^/]+)/[^/]+/[^/]+$", 1)
+    return read_folder(spark, pattern, REPORT[name], F.concat_ws("/", folder, "date").isin(*days) if days else None)
 
 
-def is_cumulative(attempt: Attempt) -> bool:
-    return attempt.batch % _EVERY == 0
+def places_of(spark: SparkSession, out: str, reports: Line) -> list[Row]:
+    """Return which folders have the tables of the newest of *reports*."""
+    folder = reports[-1].folder if reports else _NONE
+    return read_folder(spark, f"{literal(out)}/report/{folder}/files", PLACES).collect()
 
 
-def with_all_before(own: DataFrame, before: DataFrame, name: str) -> DataFrame:
-    """Return sums of a batch with those of all batches before."""
-    both = own.select(*columns(SUMS[name])).unionByName(before)
-    return both if name in _LISTS else total(both)
-
-
-def table(spark: SparkSession, out: str, name: str) -> DataFrame:
-    """Return the table *name* of REPORT. One that has not been written is empty."""
-    return read_folder(spark, f"{out}/report/{name}", REPORT[name])
+def any_of(names: Iterable[str]) -> str:
+    """Return the pattern of folders with these *names*."""
+    return f"{{{','.join(sorted(set(names))) or _NONE}}}"
 
 
 def literal(path: str) -> str:
@@ -120,10 +141,14 @@ def literal(path: str) -> str:
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
-def read_folder(spark: SparkSession, folder: str, schema: str | StructType) -> DataFrame:
-    """Return the rows in *folder*; none if there is no folder."""
+def read_folder(spark: SparkSession, pattern: str, schema: str | StructType, only: Column | None = None) -> DataFrame:
+    """Return the rows in all folders of a *pattern*; none if there is no folder.
+
+    Args: only: a condition (default: all rows).
+    """
     try:
-        rows = spark.read.schema(schema).parquet(literal(folder))
+        rows = spark.read.schema(schema).parquet(pattern)
+        rows = rows if only is None else rows.where(only)
         _ = rows.schema  # Spark Connect does not look for the folder before
         return rows
     except AnalysisException as error:
@@ -141,20 +166,6 @@ def here(folder: str) -> Path | None:
     """Return the path of a folder on this machine."""
     local = folder.removeprefix("file://").removeprefix("file:")
     return None if "://" in local else Path(local)
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of the folder. The system releases it when the process ends, even by SIGKILL."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise BusyError(f"another run is using {folder}: wait for it, or choose another folder") from None
-    finally:
-        os.close(lock)
 
 
 def write(path: Path, content: str) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from .attempts import MODEL, NO_SUMS, committed, documents, first_day, since, sums, write
+from .attempts import MODEL, NO_SUMS, committed, documents, sums, write
 from .model import HOURS, QUANTILES, Workload, to_json
 from .page.figures import count, duration, share, shown
 from .report_tables import spans
@@ -54,10 +54,7 @@ def fit(spark: SparkSession, out: str) -> list[Workload]:
     Raises: PurgatoryError: ingest has not found an operation.
     """
     line = committed(spark, out)
-    first = first_day(spark, out, line)
-    hours, daily, snapshots = (
-        since(first, sums(spark, out, name, line), name) for name in ("hours", "daily", "snapshots")
-    )
+    hours, daily, snapshots = (sums(spark, out, name, line) for name in ("hours", "daily", "snapshots"))
     kinds = _grouped(endings(daily, hours), *KEYS)
     if not kinds:
         raise PurgatoryError(f"no operations in {out}: ingest a journal first")

@@ -24,7 +24,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
@@ -34,9 +34,9 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from .attempts import Attempt, committed, sums
+from .attempts import Line, committed, sums
 from .intake import take_in
-from .journal_files import CHANGED, NO_JOURNAL, File, listed, placed
+from .journal_files import CHANGED, NO_JOURNAL, File, day_of, listed, placed, unread
 
 #: A day without new files for so long is sealed.
 QUIET: Final = timedelta(days=3)
@@ -122,12 +122,13 @@ def _all_read(
     spark: SparkSession, journal: str, out: str, counts: dict[str, Counts], max_files: int, all_days: bool
 ) -> bool:
     """Read the new files, batch by batch, and seal days. Return False if another run was faster."""
-    line: Sequence[Attempt] = committed(spark, out)
+    line: Line = committed(spark, out)
     place = journal if "://" in journal else os.path.abspath(journal)
     sealed = sums(spark, out, "sealed", line).where(F.col("journal") == place).select("day").collect()
-    there = listed(spark, journal, [] if all_days else [row.day for row in sealed])
-    known = sums(spark, out, "files", line).where(F.col("day").isin(*there.days))
-    new = there.unread(known)
+    there, paths = listed(spark, journal, [] if all_days else [row.day for row in sealed])
+    days = {day_of(path) for path in paths}
+    known = sums(spark, out, "files", line).where(F.col("day").isin(*days))
+    new = unread(there, paths, known)
     for begin in range(0, len(new), max_files):
         files = placed(new[begin : begin + max_files])
         taken = take_in(spark, out, line, files)
@@ -138,7 +139,7 @@ def _all_read(
             counts[each.table].add(each)
         for (table, _, reason), rows in losses.items():
             counts[table].quarantined.update({} if reason.startswith("file ") else {reason: rows})
-    quiet = _quiet(known, there.days - {each.day for each in new} - {row.day for row in sealed})
+    quiet = _quiet(known, days - {each.day for each in new} - {row.day for row in sealed})
     return not quiet or bool(take_in(spark, out, line, [], {"sealed": [(place, day) for day in quiet]}))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
@@ -29,6 +29,9 @@ _DAY: Final = re.compile("/(?:operations|statistics)/date=([^/]+)/")
 _PLACE: Final = re.compile(r"/(operations|statistics)/date=([^/]+)/hour=[^/]+/[^/]+$")
 #: For scans that tell which files are torn. Sums are read strictly.
 _LENIENT: Final = {"ignoreMissingFiles": "true", "ignoreCorruptFiles": "true"}
+
+#: So many files, of so many bytes, cost less in one task than Spark's plans for several.
+_FEW, _LITTLE = 64, 1 << 24
 
 
 @dataclass
@@ -52,38 +55,25 @@ class File:
         return day_of(self.path)
 
 
-@dataclass(frozen=True)
-class Listing:
-    """The files of a journal, but for those of sealed days."""
-
-    #: Rows of IDENTITY, and ``uri_hash``. Spark leaves empty files out.
-    files: DataFrame
-    #: The paths of all files.
-    paths: Sequence[str]
-
-    @property
-    def days(self) -> set[str]:
-        """The days that have files, as in the names of their folders; "" for files that lie elsewhere."""
-        return {day_of(path) for path in self.paths}
-
-    def unread(self, known: DataFrame) -> list[File]:
-        """Return the files that are not among *known* ones, in order of their paths."""
-        seen = Observation()
-        there = self.files.observe(seen, F.count(F.lit(1)).alias("files"))
-        new = there.join(known, [*IDENTITY], "left_anti").select("path", "uri_hash", "length", "modified_us")
-        # Spark drops the observation of no rows.
-        files = [File(*row) for row in new.collect()] if self.paths else []
-        if self.paths and seen.get["files"] < len(self.paths):
-            others = (self.files, known.where("length = 0"))
-            empty = set(self.paths).difference(
-                *([row.path for row in each.select("path").collect()] for each in others)
-            )
-            files += [File(path, 0, 0, 0) for path in empty]
-        return sorted(files, key=lambda each: each.path)
+def unread(files: DataFrame, paths: Sequence[str], known: DataFrame) -> list[File]:
+    """Return those of listed() that are not among *known* files, in order of their paths."""
+    seen = Observation()
+    there = files.observe(seen, F.count(F.lit(1)).alias("files"))
+    new = there.join(known, [*IDENTITY], "left_anti").select("path", "uri_hash", "length", "modified_us")
+    # Spark drops the observation of no rows.
+    found = [File(*row) for row in new.collect()] if paths else []
+    if paths and seen.get["files"] < len(paths):
+        others = [row.path for each in (files, known.where("length = 0")) for row in each.select("path").collect()]
+        found += [File(path, 0, 0, 0) for path in set(paths).difference(others)]
+    return sorted(found, key=lambda each: each.path)
 
 
-def listed(spark: SparkSession, journal: str, sealed: Collection[str]) -> Listing:
-    """List the files of the *journal*, but for those of *sealed* days. Raises: PurgatoryError: there is no journal."""
+def listed(spark: SparkSession, journal: str, sealed: Collection[str]) -> tuple[DataFrame, list[str]]:
+    """List the files of the *journal*, but for those of *sealed* days.
+
+    Returns: rows of IDENTITY, and ``uri_hash``, without empty files, which Spark leaves out; the paths of all files.
+    Raises: PurgatoryError: there is no journal.
+    """
     options = {"recursiveFileLookup": "true", "pathGlobFilter": "*.parquet"}
     columns = "path", F.xxhash64("_metadata.file_path"), "length", F.unix_micros("modificationTime")
     try:
@@ -95,8 +85,8 @@ def listed(spark: SparkSession, journal: str, sealed: Collection[str]) -> Listin
             raise
         if not sealed:
             raise PurgatoryError(NO_JOURNAL.format(journal)) from None
-        return Listing(spark.createDataFrame([], "path STRING, uri_hash BIGINT, length BIGINT, modified_us BIGINT"), [])
-    return Listing(files, paths)
+        return spark.createDataFrame([], "path STRING, uri_hash BIGINT, length BIGINT, modified_us BIGINT"), []
+    return files, paths
 
 
 def day_of(path: str) -> str:
@@ -145,13 +135,19 @@ def read(spark: SparkSession, files: Sequence[File], **options: str) -> DataFram
     return rows.select("*", *file)
 
 
+def together(rows: DataFrame, files: Sequence[File]) -> DataFrame:
+    """Return *rows* in one part if they are of few *files*: then Spark neither sends rows around nor plans for it."""
+    are_few = len(files) <= _FEW and sum(each.length for each in files) <= _LITTLE
+    return rows.coalesce(1) if are_few else rows
+
+
 def with_footers(spark: SparkSession, files: Sequence[File]) -> list[File]:
     """Set how many rows *files* have; return those that can be read."""
     there = [each for each in files if not each.problem]
     reader = spark.read.schema("sequence BIGINT").options(recursiveFileLookup="true", **_LENIENT)
 
     def count(some: Sequence[File]) -> dict[int, int]:
-        rows = reader.parquet(*(literal(each.path) for each in some))
+        rows = together(reader.parquet(*(literal(each.path) for each in some)), some)
         return rows_by_file(rows.select(F.col("_metadata.file_path").alias("file")))
 
     found = _rows_of_readable(there, count)
@@ -186,12 +182,6 @@ def _rows_of_readable(files: Sequence[File], count: Callable[[Sequence[File]], d
     except OF_JOBS:
         half = len(files) // 2
         return {} if not half else _rows_of_readable(files[:half], count) | _rows_of_readable(files[half:], count)
-
-
-def set_lost(files: Sequence[File], which: Literal["bad", "duplicates"], found: Mapping[int, int]) -> None:
-    """Set how many rows of *files* break a rule, or are copies of others: those *found*, by the hash of their URI."""
-    for each in files:
-        setattr(each, which, found.get(each.uri_hash, 0))
 
 
 def problem_of(spark: SparkSession, file: File) -> str | None:

@@ -22,6 +22,17 @@ _FEWEST: Final = 100
 _DIVISORS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
+def touched(rows: DataFrame, numbers: Sequence[int], known: str) -> DataFrame:
+    """Touched days -> by day: which batches have it, the newest number, and whether one is *known*.
+
+    Args: numbers: of those that count, in order. known: the name of a batch.
+    """
+    having = F.array_min(F.filter(F.array(*map(F.lit, numbers)), lambda each: each >= F.col("number")))
+    is_known = F.bool_or(F.col("attempt") == known).alias("is_known")
+    by_day = rows.withColumn("having", having).groupBy("date")
+    return by_day.agg(F.collect_set("having").alias("having"), F.max("number").alias("newest"), is_known)
+
+
 def minutes(activity: DataFrame, waiting: DataFrame, hours: DataFrame) -> DataFrame:
     """How operations ended in each minute, and how many were waiting."""
     both = measured(activity, "minute").join(_by_minute(waiting), ["minute", "series"], "full")

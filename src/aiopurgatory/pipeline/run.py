@@ -1,10 +1,10 @@
 """Journal -> report, model, trace, simulations and advice: every stage in turn, in one session.
 
-  JOURNAL  ->  OUT/sums         as ingest makes them
-               OUT/report       as report makes it; its page shows the advice, too
-               OUT/trace        as generate makes it
-               OUT/simulations  as simulate makes them
+  JOURNAL  ->  OUT/sums    as ingest makes them
+               OUT/report  as report makes it; its page shows the advice, too
                OUT/report.html, OUT/model.json, OUT/advice.md: for people
+
+The trace and its simulations are not kept. Several runs at once, on any machines, do not harm each other.
 
 If there is nothing new in the journal and the options are the same, a second call ends after ingest. After an
 interruption, even by kill -9, the next call begins again behind what ingest has finished.
@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -27,7 +26,7 @@ import aiopurgatory
 from aiopurgatory.replay.target import Setting
 
 from . import advise, generate, simulate
-from .attempts import ADVICE, MODEL, PAGE, alone, committed, documents, write
+from .attempts import ADVICE, MODEL, PAGE, committed, documents, write
 from .fit import fit
 from .ingest import ingest, summary
 from .journal_files import NO_JOURNAL
@@ -52,18 +51,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Run all stages. Print the advice in one line, and the path of the page."""
-    settings, folder = simulate.grid(args.ticks, args.wheel_sizes, args.purge_intervals), documents(args.out)
-    with alone(folder):
-        options = {"rows": args.rows, "max_lateness_ms": args.max_lateness_ms}
-        print(run_all(spark, args.journal, args.out, folder, settings=settings, **options))
-    print(f"The report: {folder / PAGE}")
+    settings = simulate.grid(args.ticks, args.wheel_sizes, args.purge_intervals)
+    options = {"rows": args.rows, "max_lateness_ms": args.max_lateness_ms}
+    print(run_all(spark, args.journal, args.out, settings=settings, **options))
+    print(f"The report: {documents(args.out) / PAGE}")
 
 
 def run_all(
     spark: SparkSession,
     journal: str,
     out: str,
-    folder: Path,
     *,
     rows: int | None = None,
     settings: Sequence[Setting] = (),
@@ -72,7 +69,6 @@ def run_all(
     """Run the stages; return the advice in one line.
 
     Args:
-        folder: for documents.
         rows: requests in the trace (default: as many as show a steady state: 20,000 to 100,000).
         settings: to simulate (default: those of simulate.grid()).
         max_lateness_ms: 99 % of expirations must be at most this late (default: 20 in the advice, 100 in promises).
@@ -82,7 +78,8 @@ def run_all(
     settings = settings or simulate.grid()
     print(*summary(_timed("ingest", lambda: ingest(spark, journal, out))), sep="\n", flush=True)
     options = repr((aiopurgatory.__version__, committed(spark, out)[-1:], rows, settings, max_lateness_ms))
-    page, made = folder / PAGE, dict[str, str]()
+    folder, made = documents(out), dict[str, str]()
+    page = folder / PAGE
     with suppress(OSError, ValueError):  # none, or a broken one
         made = json.loads((folder / _MADE).read_text(encoding="utf-8"))
     if made.get("from") == options and page.exists():
@@ -95,10 +92,9 @@ def run_all(
     workloads = _timed("fit", lambda: fit(spark, out))
     write(folder / MODEL, to_json(workloads))
     requests = generate.trace(spark.range(rows or enough(workloads)), workloads)
-    _timed("generate", lambda: requests.write.mode("overwrite").parquet(f"{out}/trace"))
-    _timed("simulate", lambda: simulate.simulate(spark, f"{out}/trace", out, settings))
+    simulations = _timed("simulate", lambda: simulate.replays(requests, settings).toArrow().to_pylist())
     late: dict[str, Any] = {} if max_lateness_ms is None else {"max_lateness_ms": max_lateness_ms}
-    found = advise.advise(advise.simulated(spark, out), workloads=workloads, **late)
+    found = advise.advise(simulations, workloads=workloads, **late)
     write(folder / ADVICE, found.markdown())
     _timed("page", lambda: write_page(spark, out, page, Limits(**late), found))
     write(folder / _MADE, json.dumps({"from": options, "advice": found.headline}))

@@ -71,14 +71,9 @@ def run(spark: SparkSession, args: argparse.Namespace) -> None:
     Raises: PurgatoryError: a setting is refused, or the trace is not valid.
     """
     settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals)
-    simulate(spark, args.trace, args.out, settings)
+    requests = spark.read.schema(TRACE).parquet(args.trace)
+    replays(requests, settings).write.mode("overwrite").parquet(f"{args.out}/simulations")
     print(f"{len(settings)} settings: {args.out}/simulations")
-
-
-def simulate(spark: SparkSession, trace: str, out: str, settings: Sequence[Setting]) -> None:
-    """Write the results of the *trace* in a folder to OUT/simulations."""
-    requests = spark.read.schema(TRACE).parquet(trace)
-    replays(requests, settings).write.mode("overwrite").parquet(f"{out}/simulations")
 
 
 def grid(

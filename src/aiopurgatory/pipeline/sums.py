@@ -22,14 +22,14 @@ _SEEN: Final = f"(unix_micros(watched_at) + {SECOND - 1}) div {SECOND}"
 _GONE: Final = f"({END} + {SECOND - 1}) div {SECOND}"
 _DAY: Final = DAY // SECOND
 _LONGEST_KEY: Final = 200
-_COUNTS: Final = ("operations", "rows", "total", "change", "watched", "named")
+_COUNTS: Final = ("operations", "rows", "total", "change", "watched")
 #: How columns of several batches add up. All others are group keys.
 _ADDED: Final[dict[str, Callable[[str], Column]]] = {
     **dict.fromkeys(_COUNTS, F.sum),
     "first_us": F.min,
     "key": F.min,
     "last_us": F.max,
-    "bits": F.bit_or,
+    **dict.fromkeys(["bits", "before"], F.bit_or),
 }
 
 
@@ -116,10 +116,10 @@ def names(rows: DataFrame) -> DataFrame:
 
 
 def words(rows: DataFrame) -> DataFrame:
-    """Return which sequence numbers there are, 64 in a word, and how many rows, and rows with a key."""
+    """Return which sequence numbers there are, 64 in a word, and how many rows."""
     bit = F.expr("shiftleft(1L, CAST(sequence & 63 AS INT))")
     return rows.groupBy("instance", F.expr("sequence div 64 AS word")).agg(
-        F.bit_or(bit).alias("bits"), F.count(F.lit(1)).alias("rows"), F.count("key").alias("named")
+        F.bit_or(bit).alias("bits"), F.count(F.lit(1)).alias("rows")
     )
 
 

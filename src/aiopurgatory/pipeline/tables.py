@@ -3,24 +3,7 @@
 **The journal**, as Spark reads it: JOURNAL. Whole numbers are 64 bits wide, so that files with narrower ones are read.
 
 **Sums** (SUMS) hold no row of the journal, but sums over its good rows. Those of two batches add up to those of both
-(sums.total). Every count is a sum of ``weight``: a sampled row stands for many operations.
-
-| table     | one row per                                                     | its counts                          |
-| --------- | --------------------------------------------------------------- | ----------------------------------- |
-| activity  | minute, series, outcome, missed_trigger, waited, lateness       | operations, rows                    |
-| daily     | date, series, outcome, missed_trigger, waited, lateness         | operations                          |
-| hours     | hour, series, KEYS, timeout, key_count                          | operations, total, spans            |
-| waiting   | date, second, series                                            | change                              |
-| ends      | second, series, outcome (only of batches within an hour)        | operations                          |
-| keys      | purgatory, key_hash                                             | operations, watched                 |
-| names     | purgatory, key_hash (only if the journal keeps keys)            | key, one of its names               |
-| snapshots | row of the journal's statistics                                 |                                     |
-| seen      | instance, word                                                  | bits                                |
-| files     | file of the journal that was read                               | rows_in, bad, duplicates            |
-| losses    | date, what                                                      | rows                                |
-| touched   | date whose report a batch changes, attempt                      |                                     |
-| sealed    | journal, day: its folder of this day is not listed any more     |                                     |
-| forgotten | date before which the report leaves out all days                |                                     |
+(sums.total). Every count is a sum of ``weight``: a sampled row stands for many operations. tables.toml has the columns.
 
 ``series`` is a purgatory and kind, as a number: the table ``hours`` has their names. ``outcome`` is its place in
 OUTCOMES. ``minute``, ``hour`` and ``second`` count from 1970, in UTC, and tell when an operation ended. ``waited`` and
@@ -46,6 +29,8 @@ by their reason. ``dropped_rows`` never reached the journal.
 
 from __future__ import annotations
 
+import tomllib
+from importlib.resources import files
 from typing import Final
 
 import pyarrow as pa
@@ -91,28 +76,6 @@ def _of(kind: str, *names: str) -> str:
     return ", ".join(f"{name} {kind}" for name in names)
 
 
-_BY: Final = "purgatory STRING, kind STRING"
-_HISTOGRAM: Final = (
-    "series BIGINT, outcome TINYINT, missed_trigger BOOLEAN, waited SMALLINT, lateness SMALLINT, operations DOUBLE"
-)
-SUMS: Final = {
-    "activity": f"minute INT, {_HISTOGRAM}, rows BIGINT",
-    "daily": f"date DATE, {_HISTOGRAM}",
-    "hours": f"hour INT, series BIGINT, {_BY}, timeout INT, key_count INT, "
-    "operations DOUBLE, total DOUBLE, first_us BIGINT, last_us BIGINT",
-    "waiting": "date DATE, second BIGINT, series BIGINT, change DOUBLE",
-    "ends": "second BIGINT, series BIGINT, outcome TINYINT, operations DOUBLE",
-    "keys": "purgatory STRING, key_hash BIGINT, operations DOUBLE, watched DOUBLE",
-    "names": "purgatory STRING, key_hash BIGINT, key STRING",
-    "snapshots": _FIELDS["statistics"],
-    "seen": "instance STRING, word BIGINT, bits BIGINT, rows BIGINT, named BIGINT",
-    "files": "table STRING, path STRING, length BIGINT, modified_us BIGINT, problem STRING, "
-    "rows_in BIGINT, bad BIGINT, duplicates BIGINT, day STRING, read_us BIGINT",
-    "losses": "date DATE, what STRING, rows BIGINT",
-    "touched": "date DATE, attempt STRING",
-    "sealed": "journal STRING, day STRING",
-    "forgotten": "before DATE",
-}
 #: Sums by time -> the day of a row.
 DATES: Final = {
     **dict.fromkeys(["daily", "waiting", "losses"], "date"),
@@ -140,16 +103,15 @@ COUNTERS: Final = (*WORK, "completed")
 OF_PROCESS: Final = ("dropped_rows", "collector_us")
 #: Levels in the journal's statistics.
 LEVELS: Final = ("pending", "watched_entries", "keys")
-REPORT: Final = {
-    "minutes": f"date DATE, {_BY}, minute TIMESTAMP, " + _of("DOUBLE", *MEASURES),
-    "days": f"date DATE, {_BY}, " + _of("DOUBLE", *MEASURES),
-    "changes": f"date DATE, {_BY}, measure STRING, before DOUBLE, now DOUBLE, change DOUBLE",
-    "hot_keys": "purgatory STRING, place INT, key_hash BIGINT, key STRING, operations DOUBLE, share DOUBLE, "
-    "keys_each DOUBLE",
-    "work": "purgatory STRING, minute TIMESTAMP, " + _of("BIGINT", *COUNTERS, *OF_PROCESS, *LEVELS),
-    "timeouts": f"{_BY}, timeout_us DOUBLE, is_in_use BOOLEAN, operations DOUBLE, expired_share DOUBLE, "
-    "waited_mean_us DOUBLE",
-    "lost": "date DATE, what STRING, rows BIGINT",
-    "settings": "purgatory STRING, instances BIGINT, tick_s DOUBLE, wheel_size BIGINT, purge_interval BIGINT",
-    "seconds": f"date DATE, {_BY}, second TIMESTAMP, " + _of("DOUBLE", *OUTCOMES, "pending"),
+
+_PARTS: Final = {
+    "statistics": _FIELDS["statistics"],
+    "measures": _of("DOUBLE", *MEASURES),
+    "outcomes": _of("DOUBLE", *OUTCOMES),
+    "work": _of("BIGINT", *COUNTERS, *OF_PROCESS, *LEVELS),
 }
+_TABLES: Final = tomllib.loads(files("aiopurgatory.pipeline").joinpath("tables.toml").read_text("utf-8"))
+SUMS, REPORT = (
+    {name: columns.format(**_PARTS) for name, columns in _TABLES[kind].items()} for kind in ("sums", "report")
+)
+PLACES: Final[str] = _TABLES["places"]

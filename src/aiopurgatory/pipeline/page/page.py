@@ -21,7 +21,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ..attempts import table, write
+from ..attempts import committed, places_of, table, write
 from ..report_tables import COMPARED
 from ..session import at_once
 from ..tables import ERROR, OUTCOMES, REPORT, WORK
@@ -68,7 +68,8 @@ class Found:
 
 def read(spark: SparkSession, out: str, limits: Limits) -> Found:
     """Read the report in the folder *out*."""
-    tables = {name: table(spark, out, name) for name in REPORT}
+    places = places_of(spark, out, committed(spark, out, "report"))
+    tables = {name: table(spark, out, name, places) for name in REPORT}
     minutes, is_short = tables["minutes"], bool(tables["seconds"].head(1))
     load = by_second(tables["seconds"], minutes) if is_short else minutes
     first = _collected(
