@@ -112,7 +112,7 @@ class Following(Closing, Generic[R]):
                             del error  # it keeps this frame
                     if op.take_idle():
                         return None  # type: ignore[return-value]  # follow() says so
-                    if op.is_called:  # perhaps by the read itself
+                    if op.bell.is_rung:  # perhaps by the read itself
                         self._in_a_row = await let_others_run(core_of(self._purgatory), op, self._in_a_row)
                 else:
                     self._in_a_row = 0

@@ -59,11 +59,6 @@ class StreamWait(AwaitableOperation):
         self.idle_at = idle_at
         self.is_idle = False
 
-    @property
-    def is_called(self) -> bool:
-        """Whether a read is called for."""
-        return self.bell.is_rung
-
     def try_complete(self) -> bool:
         if self._op_due == DUE:
             end_step(self)

@@ -249,7 +249,7 @@ class EventStream(StreamWait, ClientOperation[K]):
         feed, left = self.feed, self._end - self._time()
         if left <= _ROUNDING or feed.is_over:
             self.force_complete()
-        elif feed.has_news(self.is_called):
+        elif feed.has_news(self.bell.is_rung):
             self.begin_step()
             await asyncio.sleep(0)  # let the loop run, even if another thread changes the version all the time
         elif (woken := self.wait(min(self._heartbeat, left))) is not None:
