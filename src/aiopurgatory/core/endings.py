@@ -116,8 +116,6 @@ def tell_end(op: Operation) -> None:
     """Call on_end() of the ended *op*, if its class overrides that."""
     kind: Any = type(op)
     owner = op._op_owner
-    if owner is not None and owner.plain_kind is kind:  # quicker than to look it up by name at each end
-        return
     if kind.on_end is not DEFAULT_ON_END:
         call_hook(op, "on_end", op.on_end, OUTCOMES[op._op_state])
     elif owner is not None:
@@ -156,7 +154,9 @@ def publish_completed(op: Operation, outcome: u8) -> None:
             publish_failure(op, exc)
             raise
     publish(op, outcome, result, raises)
-    tell_end(op)
+    owner = op._op_owner
+    if owner is None or owner.plain_kind is not type(op):  # quicker than to look on_end() up by name at each end
+        tell_end(op)
 
 
 def fail(op: Operation, exc: BaseException) -> None:
