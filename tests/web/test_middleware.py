@@ -6,7 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx
@@ -450,3 +450,41 @@ async def test_fastapi_reads_bodies_in_blocks_behind_any_middleware(purgatory: P
         assert (await client.get("/wait")).headers["refused"] == "full"
         parked.cancel()
         await until(lambda: purgatory.num_delayed == 0)
+
+
+def test_lifespan_of_a_vanished_loop_closes_nothing_of_the_next() -> None:
+    purgatory = Purgatory("both")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while scope["type"] == "lifespan":
+            await receive()
+
+    middleware = PurgatoryMiddleware(app, purgatory)
+
+    async def live() -> Any:
+        """Begin a lifespan that nobody ends."""
+        messages: asyncio.Queue[Any] = asyncio.Queue()
+        messages.put_nowait({"type": "lifespan.startup"})
+
+        async def send(message: Any) -> None: ...
+
+        running = middleware({"type": "lifespan"}, messages.get, send)
+        running.send(None)
+        await asyncio.sleep(0)
+        assert purgatory.is_open
+        return running
+
+    first = asyncio.new_event_loop()
+    left = first.run_until_complete(live())
+    first.close()
+
+    async def second() -> None:
+        running = await live()
+        with suppress(RuntimeError):  # it awaits while it is thrown away
+            left.close()
+        assert purgatory.is_open
+        with suppress(RuntimeError):
+            running.close()
+        assert not purgatory.is_open
+
+    asyncio.run(second())
