@@ -27,7 +27,7 @@ help:  ## show this list of targets
 
 setup: $(READY)  ## create the virtual environment .venv with the interpreted library: 1 to 4 minutes
 	@echo "$(VENV) has the library, interpreted. Next: make demo (see it at work for 30 s), or . $(BIN)/activate"
-	@echo "To change it: docs/developing.md, make check, make test (8 minutes). All commands: make"
+	@echo "To change it: docs/developing.md, make check, make test (9 minutes). All commands: make"
 
 demo: $(READY)  ## run a real server with 2,000 concurrent long polls, interpreted: 30 s
 	@$(BIN)/python examples/demo.py
@@ -48,7 +48,7 @@ pipeline: $(READY) $(FASTEST_READY)  ## record a journal of the demo under load,
 # The compiler takes one core: the checks and the docs run beside it. The make of macOS cannot keep their output apart.
 # -o: a caller's own -o for the environment is not passed on.
 SUBMAKE = $(MAKE) --no-print-directory -o $(READY)
-test: $(READY)  ## run all checks, build the docs, and test both forms: 8 minutes
+test: $(READY)  ## run all checks, build the docs, and test both forms: 9 minutes
 	@$(SUBMAKE) -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=line) $(FASTEST_READY) check docs
 	@$(SUBMAKE) test-interpreted test-compiled
 
@@ -120,7 +120,7 @@ test-pipeline: $(READY)  ## run the slow pipeline tests: 50 kills, the whole com
 test-cluster: $(READY)  ## test the pipeline on a master with two workers whose executors are killed, and on Spark Connect: minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" $(ON_CLUSTER) $(ARGS)
 
-test-attacks: $(READY) programs  ## test long polls and event streams on every real server and proxy, under hostile clients and crowds: 5 minutes
+test-attacks: $(READY) programs  ## test long polls and event streams on every real server and proxy, under hostile clients and crowds: 8 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest $(ATTACKS) $(ARGS)
 
 test-examples: $(READY) programs  ## test the examples, the demos and the benchmarks: 2 minutes
