@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from private_servers import Postgres, Redis, Server, free_port, program
@@ -20,11 +21,17 @@ import aiopurgatory
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ENV = os.environ | {"PYTHONPATH": f"{Path(aiopurgatory.__file__).parents[1]}{os.pathsep}{EXAMPLES}"}
+S = TypeVar("S", bound=Server)
 FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
 
 
 def engine(name: str) -> type[Server]:
-    kind = {"postgres": Postgres, "redis": Redis}[name]
+    kinds: dict[str, type[Server]] = {"postgres": Postgres, "redis": Redis}
+    return installed(kinds[name])
+
+
+def installed(kind: type[S]) -> type[S]:
+    """Return *kind*; skip the test if its program is missing."""
     if program(*kind.programs) is None:
         pytest.skip(f"{' or '.join(kind.programs)} is not installed: make programs")
     return kind

@@ -26,6 +26,8 @@ from aiopurgatory.streams import StoreError  # noqa: E402
 from aiopurgatory.streams.postgres import PostgresLog, tables_sql  # noqa: E402
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
 
+from .helpers import installed  # noqa: E402
+
 PAGE = (Path(__file__).parents[2] / "docs" / "databases.md").read_text("utf-8")
 
 SETTINGS = """
@@ -77,11 +79,7 @@ class Heard:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
-    try:
-        server = Postgres()
-    except FileNotFoundError as exc:
-        pytest.skip(f"{exc}: make programs")
-    with server:
+    with installed(Postgres)() as server:
         yield server
 
 

@@ -17,6 +17,8 @@ from private_servers import Postgres, Redis  # noqa: E402
 
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
 
+from .helpers import installed  # noqa: E402
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -47,21 +49,13 @@ async def until_pending(purgatory: Any, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
-    try:
-        server = Postgres()
-    except FileNotFoundError as exc:
-        pytest.skip(f"{exc}: make programs")
-    with server:
+    with installed(Postgres)() as server:
         yield server
 
 
 @pytest.fixture
 def redis() -> Iterator[Redis]:
-    try:
-        server = Redis()
-    except FileNotFoundError as exc:
-        pytest.skip(f"{exc}: make programs")
-    with server:
+    with installed(Redis)() as server:
         yield server
 
 
