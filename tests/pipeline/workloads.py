@@ -84,19 +84,19 @@ async def _record(folder: Path, step: Step, patch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     now = {"time": lambda: NOON.timestamp() + clock.time(), "monotonic": clock.time}
     patch.setattr(journal, "time", SimpleNamespace(strftime=time.strftime, gmtime=time.gmtime, **now))
-    # Its task looks at the clock after each millisecond of real time.
-    written = Journal(folder, keep_keys=True, snapshot_seconds=0.001, rows_per_file=1_000_000)
+    # Its task looks at the clock each 20 ms of real time: a shorter time than settle() needs would keep that busy.
+    written = Journal(folder, keep_keys=True, snapshot_seconds=0.02, rows_per_file=1_000_000)
     async with written, Purgatory("fetch", clock=clock, observers=[written]) as purgatory:
         service = Service(purgatory, clock)
         for number in range(MINUTES * 600):
             step(service, number)
             await service.tick()
             if number % 100 == 0:
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.025)
         for task in service.tasks:
             task.cancel()
         await asyncio.gather(*service.tasks, return_exceptions=True)
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.025)
 
 
 def healthy(service: Service, number: int) -> None:
