@@ -40,7 +40,7 @@ class Awaiter(Awaiters):
         self._callback: Callable[[Any], object] | None = None
         self._next: Awaiter | None = None
         self._last: Awaiter | None = None  # of a head with others behind it: the last of them
-        head = cast("Awaiter | None", op._op_result)
+        head: Awaiter | None = op._op_result
         self._head: Awaiter | None = head  # None: itself
         if head is None:
             head = self
@@ -165,7 +165,7 @@ def take(op: Operation | None) -> Any:
 def retrieve_failure(op: Operation) -> BaseException:
     """Return the exception of the ready *op* with its original traceback. Counts as retrieving it."""
     op._op_retrieved = True
-    failure = cast(Failure, op._op_result)
+    failure: Failure = op._op_result
     return failure.exc.with_traceback(failure.traceback)
 
 
@@ -260,7 +260,7 @@ class AwaitableOperation(Operation):
 
     def remove_done_callback(self, callback: Callable[[Any], object], /) -> int:
         """Remove *callback*. Returns: how often it had been added."""
-        head = None if self._op_ready else cast("Awaiter | None", self._op_result)
+        head: Awaiter | None = None if self._op_ready else self._op_result
         return 0 if head is None else head.remove(callback)
 
     def get_loop(self) -> Any:

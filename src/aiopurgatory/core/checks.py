@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio.exceptions import CancelledError
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
-from typing import Final, cast
+from typing import Any, Final
 
 from mypy_extensions import i64
 
@@ -56,7 +56,7 @@ class KeyChecks:
         self._soon_key: Hashable = None
         self._soon_number: i64 = 0
 
-    def check(self, key: Hashable, entry: object, limit: int) -> int:
+    def check(self, key: Hashable, entry: Any, limit: int) -> int:
         """Try everything in *entry*, which waits under *key*, or make *limit* calls. Returns: how many that ended.
 
         A check from inside a check is queued and run when this one is finished: a chain of any length neither recurses
@@ -164,7 +164,7 @@ class KeyChecks:
         self.coming.clear()
         self.calls.passed.clear()
 
-    def _check_now(self, key: Hashable, entry: object, limit: int) -> int:
+    def _check_now(self, key: Hashable, entry: Any, limit: int) -> int:
         """Make a check, which tells of all that has happened until now. Returns: as check()."""
         self.newest += 1
         self._number = self.newest
@@ -200,7 +200,7 @@ class KeyChecks:
                 self._finder.endless(key, entry)
                 self._postpone_nested()
 
-    def _walk(self, key: Hashable, entry: object, limit: int) -> int:
+    def _walk(self, key: Hashable, entry: Any, limit: int) -> int:
         """Try everything in *entry*, and queue the checks that hooks call meanwhile. Returns: how many that ended.
 
         If a hook raises a BaseException, *key* is checked with *limit* on the next iterations.
@@ -209,7 +209,7 @@ class KeyChecks:
         try:
             if entry is None or isinstance(entry, WaitLine):
                 return self._try_all(key, entry)
-            return self._try_one(key, cast(Operation, entry))
+            return self._try_one(key, entry)
         except BaseException:
             self._postpone(key, limit)
             self._postpone_nested()
@@ -241,7 +241,7 @@ class KeyChecks:
         except (Exception, CancelledError) as exc:
             self._loop.report(None, exc, "a key cannot be compared")
 
-    def _entry_of(self, key: Hashable) -> object:
+    def _entry_of(self, key: Hashable) -> Any:
         try:
             return self._watchers.by_key.get(key)
         except (Exception, CancelledError) as exc:
@@ -311,7 +311,7 @@ class KeyChecks:
                 for ops in watchers.ops_in_slices(self._entry_of(each)):
                     yield from ops
 
-    def _try_all(self, key: Hashable, entry: object) -> int:
+    def _try_all(self, key: Hashable, entry: Any) -> int:
         """Try the operations now in *entry*, oldest first: those added later have seen a later state (I12)."""
         ended = 0
         for op in self._watchers.all_pending() if key is EVERY_KEY else listed(entry):

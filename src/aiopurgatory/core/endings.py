@@ -10,7 +10,7 @@ from __future__ import annotations
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Hashable
 from types import TracebackType
-from typing import Any, Final, cast, final
+from typing import Any, Final, final
 
 from mypy_extensions import u8
 
@@ -40,7 +40,7 @@ def unlink(op: Operation, outcome: u8) -> None:
 
 def publish(op: Operation, outcome: u8, result: object, raises: bool) -> None:
     """Publish the result of the ended *op*: wake its awaiters, count it, tell the observers, drop its keys."""
-    head = cast("Awaiters | None", op._op_result)
+    head: Awaiters | None = op._op_result
     keys = op._op_keys
     op._op_state = outcome
     op._op_result = result

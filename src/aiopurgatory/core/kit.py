@@ -7,7 +7,6 @@ Users import from the package. This is for the library's own operations, observe
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import cast
 
 from ..arguments import Items
 from .awaited import AwaitedWait as AwaitedWait
@@ -56,7 +55,8 @@ def watched_at(op: Operation) -> float:
 
 def failure_of(op: Operation) -> BaseException | None:
     """The exception of the ended *op*, unless it was cancelled. Does not count as retrieving it."""
-    return cast(Failure, op._op_result).exc if op._op_raises else None
+    failure: Failure | None = op._op_result if op._op_raises else None
+    return None if failure is None else failure.exc
 
 
 def park_awaited(purgatory: EntryPoints, op: OpT, keys: Items[Hashable]) -> OpT:

@@ -120,8 +120,8 @@ class Operation(OperationSlots):
     _op_watched_at: float = UNPARKED
     _op_owner: Owner | None = None  # set when it is watched, and kept
     _op_keys: tuple[Hashable, ...] = ()
-    _op_number: object = None  # an int, once it shares a key; see Watchers
-    _op_result: object = None  # the first of its Awaiters until it is ready
+    _op_number: Any = None  # an int, once it shares a key; see Watchers
+    _op_result: Any = None  # the first of its Awaiters until it is ready
 
     def __init__(self, timeout: object = NOT_GIVEN) -> None:
         if timeout is not NOT_GIVEN:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from math import inf
-from typing import Final, cast, final
+from typing import Final, final
 
 from ..arguments import described
 from .endings import Failure
@@ -54,7 +54,7 @@ class Unawaited:
             self._aged -= 1
             op = self._failed.popleft()
             if not op._op_retrieved:
-                failure = cast(Failure, op._op_result).exc
-                self._loop.report(op, failure, f"{described(op)} failed and nothing awaits it")
+                failure: Failure = op._op_result
+                self._loop.report(op, failure.exc, f"{described(op)} failed and nothing awaits it")
                 if self._loop.turn_time() >= stop:
                     break
