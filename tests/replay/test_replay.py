@@ -176,6 +176,14 @@ def test_replay_purges_visit_what_is_listed() -> None:
     assert deferred.peak_bytes > at_once.peak_bytes > 0
 
 
+def test_replay_weighs_the_waiters_of_a_shared_key() -> None:
+    def peak(keys: list[list[int]]) -> int:
+        return replay(table_of([(BEGIN_US, key, None, 1_000) for key in keys]), Setting()).peak_bytes
+
+    shared, own = peak([[0]] * 1_000), peak([[n] for n in range(1_000)])
+    assert shared > own  # each has a number there, too
+
+
 def test_virtual_clock_calls_woken_first_and_others_when_due() -> None:
     clock, seen = VirtualClock(), list[tuple[str, float]]()
     clock.call_at(2.0, lambda: seen.append(("due", clock.now)))

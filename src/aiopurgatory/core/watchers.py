@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator
 from itertools import islice
 from operator import neg
-from typing import Any, Final, cast, final
+from typing import Any, Final, final
 
 from mypy_extensions import i64
 
@@ -117,7 +117,7 @@ class Watchers:
         #: May ended operations be listed? See purging.
         self.may_be_stale: Final = may_be_stale
         #: The entry of each key: an Operation, or a WaitLine of them; see listed().
-        self.by_key: dict[Hashable, object] = {}
+        self.by_key: dict[Hashable, Any] = {}
         self._numbers = 1  # 0 is in front of the first
         # Watch entries that were ever made, and dropped.
         self._entered = 0
@@ -183,7 +183,7 @@ class Watchers:
         self.by_key.clear()
         self._dropped = self._entered
 
-    def entry_of(self, key: Hashable) -> object:
+    def entry_of(self, key: Hashable) -> Any:
         """Return the entry of *key*, or None. Raises: TypeError: *key* is not hashable."""
         try:
             return self.by_key.get(key)
@@ -206,6 +206,10 @@ class Watchers:
             return entry
         return self._begin_line(key, entry, 0)
 
+    def lines(self) -> list[WaitLine]:
+        """The lines of keys that more than one waits for. Cost: O(keys)."""
+        return [entry for entry in self.by_key.values() if isinstance(entry, WaitLine)]
+
     def keys_in_slices(self) -> Iterator[list[Hashable]]:
         """List the keys in slices, though the watchers may change in between: a list of all takes too long (I8).
 
@@ -223,7 +227,7 @@ class Watchers:
             yield keys
             place = max(place + len(keys) - (self._dropped - before), 0)
 
-    def ops_in_slices(self, entry: object) -> Iterator[list[Operation]]:
+    def ops_in_slices(self, entry: Any) -> Iterator[list[Operation]]:
         """List the operations in an entry in slices: as keys_in_slices(), but each once."""
         if not isinstance(entry, WaitLine):
             yield listed(entry)
@@ -271,9 +275,8 @@ class Watchers:
         assert len(pending) == self.pending, f"I5: {len(pending)} pending, the gauge says {self.pending}"
         return pending, entries
 
-    def _begin_line(self, key: Hashable, entry: object, number: int) -> WaitLine:
-        """Begin a line with the operation *entry*. *number*: one before the operation that comes; 0: none comes."""
-        op = cast(Operation, entry)
+    def _begin_line(self, key: Hashable, op: Operation, number: int) -> WaitLine:
+        """Begin a line with *op*. *number*: one before the operation that comes; 0: none comes."""
         if op._op_number is None and number > 0:
             op._op_number = number  # unique under its keys: so far, it is alone there
         line = WaitLine()
@@ -290,15 +293,16 @@ class Watchers:
 
 def number_of(op: Operation) -> int:
     """The place of *op* in lines: greater than the places of all earlier ones under its keys."""
-    return cast(int, op._op_number)
+    number: int = op._op_number
+    return number
 
 
-def listed(entry: object, most: int = ALL) -> list[Operation]:
+def listed(entry: Any, most: int = ALL) -> list[Operation]:
     """Return the oldest *most* operations in an entry of ``Watchers.by_key``: a copy. Cost: O(most)."""
     if isinstance(entry, WaitLine):
         ops = entry.ops.values()
         return list(ops) if most >= len(entry.ops) else list(islice(ops, most))
-    return [] if entry is None else [cast(Operation, entry)]
+    return [] if entry is None else [entry]
 
 
 def checked_keys(keys: Any) -> tuple[Hashable, ...]:

@@ -136,13 +136,14 @@ class ReplayTarget:
         """Return the bytes that it holds, without keys and results."""
         watchers, timer = self._core.watchers, self._core.deadlines.timer
         by_key = watchers.by_key
-        shared = [entry for entry in by_key.values() if isinstance(entry, dict)]
+        lines = watchers.lines()
+        shared = [line.ops for line in lines]
         buckets = [bucket for wheel in timer.wheels for bucket in wheel.buckets]
         queue = timer.queued()
         ops = set(chain.from_iterable(map(watchers.waiting, by_key)))
         numbers = set(chain.from_iterable(shared))
         return (
-            sum(map(getsizeof, [by_key, queue, *queue, *shared, *buckets]))
+            sum(map(getsizeof, [by_key, queue, *queue, *lines, *shared, *buckets]))
             + sum(map(getsizeof, numbers))
             + sum(getsizeof(bucket.expiration) for bucket in buckets if bucket.queued)
             + (len(ops) * getsizeof(next(iter(ops))) if ops else 0)  # all have the same size
