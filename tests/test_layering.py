@@ -22,7 +22,7 @@ GROUND = {"arguments", "backoff", "clock", "errors", "lifecycle", "sse", "statis
 TIMER = {"timer"}
 CORE = GROUND | TIMER | {"core"}
 FACE = CORE | {"clock_task", "compiled", "condition", "deadline", "following"}
-FACE |= {"handover", "misuse", "operation", "purgatory", "waits"}
+FACE |= {"handover", "misuse", "delayed_operation", "purgatory", "waits"}
 LAYERS = {
     **dict.fromkeys(GROUND, GROUND),
     "timer": TIMER,

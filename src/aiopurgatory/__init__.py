@@ -5,6 +5,7 @@ from .compiled import COMPILED
 from .core.observer import Observer
 from .core.outcome import Outcome
 from .deadline import Deadline
+from .delayed_operation import DelayedOperation
 from .errors import (
     DeadlineError,
     GoneError,
@@ -14,7 +15,6 @@ from .errors import (
     PurgatoryFullError,
 )
 from .following import Following
-from .operation import DelayedOperation
 from .purgatory import Purgatory
 from .statistics import Statistics
 

@@ -39,7 +39,7 @@ from .misuse import Misuse
 from .waits import pauses_of, read_condition, read_until, require_positive
 
 if TYPE_CHECKING:
-    from .operation import DelayedOperation
+    from .delayed_operation import DelayedOperation
 
 R = TypeVar("R")
 S = TypeVar("S")

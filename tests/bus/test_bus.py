@@ -293,7 +293,7 @@ async def test_link_cancelled_from_within_after_a_lost_cancellation_is_a_gap(
             return bus.statistics().gaps == number
 
         for gaps, fault in enumerate((lose, send), 1):
-            monkeypatch.setattr("aiopurgatory.testing.bus._MemoryLink.send", fault)
+            monkeypatch.setattr("aiopurgatory.testing.memory_bus._MemoryLink.send", fault)
             bus.publish("key")
             await until(partial(has_gaps, gaps), 5.0)
             monkeypatch.undo()

@@ -14,7 +14,7 @@ from private_servers import Postgres, Redis, Server
 from aiopurgatory.bus import Bus
 from aiopurgatory.bus.targets import Target
 from aiopurgatory.streams import EventLog, MemoryLog
-from aiopurgatory.testing.clock import settle
+from aiopurgatory.testing.manual_clock import settle
 
 from .virtual import VirtualLoop
 

@@ -11,7 +11,7 @@ import pytest
 
 from aiopurgatory.streams import Event, EventLog, MemoryLog
 from aiopurgatory.streams.window import EVENT_SIZE, Window, Windows
-from aiopurgatory.testing.clock import settle
+from aiopurgatory.testing.manual_clock import settle
 
 from .conftest import until
 from .faulty import FaultyStore

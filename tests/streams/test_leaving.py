@@ -16,7 +16,7 @@ import pytest
 from aiopurgatory import GoneError, NotFoundError
 from aiopurgatory.streams import Event, EventLog, Follow, MemoryLog
 from aiopurgatory.testing import check_invariants
-from aiopurgatory.testing.clock import settle
+from aiopurgatory.testing.manual_clock import settle
 
 from .conftest import assert_no_tasks, data_of
 

@@ -17,7 +17,7 @@ from aiopurgatory.streams.run import PARTING
 from aiopurgatory.streams.store import Commit, Page
 from aiopurgatory.streams.tail import LONGEST_PAUSE, Tail
 from aiopurgatory.streams.window import Window
-from aiopurgatory.testing.clock import settle
+from aiopurgatory.testing.manual_clock import settle
 
 from .conftest import assert_no_tasks, data_of
 from .simulated import SimulatedServer, SimulatedStore

@@ -29,10 +29,10 @@ from ..clock import running_loop
 from ..core.kit import Outcome, core_of
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
-from .collector import COLLECTOR
+from .arrow_tables import operations_table
+from .garbage import COLLECTIONS
 from .rows import OUTCOMES, Recorder, shown
 from .schema import SCHEMA_VERSION, STATISTICS
-from .tables import operations_table
 
 logger = logging.getLogger("aiopurgatory.journal")
 
@@ -219,7 +219,7 @@ class Journal(Recorder, Starting):
         self._task = Context().run(loop.create_task, self._run(), name="aiopurgatory-journal")
         self._task.add_done_callback(self._ended, context=Context())
         self._start_recording()
-        COLLECTOR.start()
+        COLLECTIONS.start()
         for purgatory in self._open:
             self._snapshot(purgatory)
 
@@ -317,7 +317,7 @@ class Journal(Recorder, Starting):
         core = core_of(purgatory)
         finest = core.deadlines.timer.wheels[0]
         row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": core.purging.interval}
-        row |= {"at": int(time.time() * 1e6), "dropped_rows": self._dropped, "collector_us": COLLECTOR.spent_us()}
+        row |= {"at": int(time.time() * 1e6), "dropped_rows": self._dropped, "collector_us": COLLECTIONS.spent_us()}
         self._snapshots.append(row)
 
     async def _in_thread(self, kind: str, begun_at: float, make: Callable[[], pa.Table], rows: int) -> None:

@@ -9,7 +9,7 @@ from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_plain_function, require_seconds
 from ..core.kit import AwaitableOperation, core_of, is_pending, require_plain
-from ..operation import wait
+from ..delayed_operation import wait
 from ..purgatory import Purgatory
 
 

@@ -9,8 +9,8 @@ from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_int, require_items
 from ..core.kit import AwaitableOperation, is_pending, park_awaited
+from ..delayed_operation import wait
 from ..errors import DeadlineError, PurgatoryError
-from ..operation import wait
 from ..purgatory import Purgatory
 from .thresholds import (
     Thresholds,

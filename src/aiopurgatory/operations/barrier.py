@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from ..arguments import Items, described, require_int, require_items, require_methods, require_seconds
 from ..core.kit import Outcome, core_of
+from ..delayed_operation import DelayedOperation
 from ..errors import PurgatoryClosedError
-from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from .members import Generation, GroupFullError, JoinError, Members
 

@@ -8,8 +8,8 @@ from typing import Generic, Protocol, TypeVar
 
 from ..arguments import described, require_int
 from ..core.kit import park_awaited
+from ..delayed_operation import DelayedOperation
 from ..errors import PurgatoryError
-from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 
 K = TypeVar("K", bound=Hashable)

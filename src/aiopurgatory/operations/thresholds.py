@@ -9,8 +9,8 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, cast, final
 
 from ..arguments import described, require_error, require_int, require_methods
 from ..core.kit import AwaitableOperation, Failure, core_of, is_pending, park_awaited
+from ..delayed_operation import wait
 from ..errors import DeadlineError
-from ..operation import wait
 from ..purgatory import Purgatory
 
 #: Offsets without waits are swept when they outnumber the offsets with waits by more than this.

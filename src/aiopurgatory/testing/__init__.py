@@ -3,9 +3,9 @@
 The pytest plugin ``pytest_aiopurgatory`` offers fixtures for the clock and the purgatory.
 """
 
-from .bus import MemoryBus, MemoryServer
-from .clock import ManualClock, until_pending
 from .leftovers import check_empty, check_invariants
+from .manual_clock import ManualClock, until_pending
+from .memory_bus import MemoryBus, MemoryServer
 
 __all__ = [
     "ManualClock",

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from ..core.kit import core_of
 from ..purgatory import Purgatory
-from .clock import settle
+from .manual_clock import settle
 
 #: A message names at most so many operations or tasks.
 _NAMED = 5

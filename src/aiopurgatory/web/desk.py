@@ -13,9 +13,9 @@ from typing import Any, Final, Generic, TypeAlias, final
 from ..arguments import require, require_int, require_name, require_seconds
 from ..clock import running_loop
 from ..core.kit import Observer, checked_keys, checked_observers, core_of
+from ..delayed_operation import DelayedOperation
 from ..errors import PurgatoryClosedError
 from ..handover import Handover
-from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from .answer import Answer, GroupLimitError, Refusals, ReplacedError
 from .asgi import Listen

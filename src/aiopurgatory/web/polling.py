@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex, final
 
 from ..arguments import require_hashable, require_text
 from ..core.kit import Observer, announce_check, checked_limit, core_of
+from ..delayed_operation import DelayedOperation
 from ..errors import PurgatoryFullError
 from ..lifecycle import Starting
-from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from .desk import Desk, Policy
 from .poll import Answering, Content
