@@ -65,7 +65,9 @@ class Awaiter(Awaiters):
         return type(require_owner(self._op).loop.done)
 
     def get_loop(self) -> Any:
-        return require_owner(self._op).loop.running
+        owner = self._op._op_owner
+        assert owner is not None  # only a watched operation has awaiters
+        return owner.loop.running
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
         self._callback = callback
@@ -140,7 +142,8 @@ def begin_wait(op: Operation) -> Awaiter | None:
     """Return the object to yield until *op* is ready; None if it is. Raises: RuntimeError: it never will be."""
     if op._op_ready:
         return None
-    require_owner(op)
+    if op._op_owner is None:
+        require_owner(op)
     return Awaiter(op, True)
 
 

@@ -27,6 +27,7 @@ from mypy_extensions import i64, mypyc_attr
 from .awaiter import AwaitableOperation
 from .bell import Bell
 from .deadlines import ClockAlarm
+from .nanoseconds import timeout_seconds
 from .operation import COMPLETED, EXPIRED, PENDING, Operation, Owner
 from .watchers import WaitLine, number_of
 
@@ -87,7 +88,7 @@ class ReadingOperation(AwaitableOperation):
     __slots__ = ("_op_hands_out", "_op_reading")
 
     def __init__(self, timeout: object, hands_out: bool = False) -> None:
-        super().__init__(timeout)
+        self._op_timeout = timeout_seconds(timeout)
         #: None: its looks are tries.
         self._op_reading: Reading | None = None
         self._op_hands_out = hands_out

@@ -132,7 +132,7 @@ def publish_completed(op: Operation, outcome: u8) -> None:
     """Publish that *op* is COMPLETED or EXPIRED, with the result of its hook."""
     try:
         result = op.on_complete()
-        if result is not None:
+        if result is not None and type(result) is COROUTINE:
             require_plain(result, op, "on_complete")
     except BaseException as exc:
         publish_failure(op, as_failure(exc, "on_complete"))

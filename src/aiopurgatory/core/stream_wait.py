@@ -70,10 +70,11 @@ class StreamWait(AwaitableOperation):
 
     def begin(self) -> bool:
         """Begin a read if one is called for. Returns: False if none is."""
-        if not self.bell.is_rung:
+        bell = self.bell
+        if not (bell._is_free or bell._newest > 0):
             return False
         self._op_retrieved = True  # its task raises its failure; while that reads, nothing awaits this
-        self.bell.take(True)
+        bell.take(True)
         return True
 
     def take_call(self) -> int:
