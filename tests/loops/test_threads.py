@@ -112,7 +112,7 @@ async def test_threadsafe_many_keys_come_in_slices(clock: ManualClock) -> None:
         while ops[-1].tries == tries[-1]:
             await asyncio.sleep(0)
             turns += 1
-            assert turns < 100_000
+            assert turns < 5_000, "a turn for each key"
         assert turns > 5
         assert [op.tries for op in ops] == [before + 1 for before in tries]
 
