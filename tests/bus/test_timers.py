@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from aiopurgatory.bus import BusConnectError
-from aiopurgatory.bus.everything import SPACING
-from aiopurgatory.bus.gaps import Arrivals, Echo
+from aiopurgatory.bus.gaps import SPACING, Arrivals, Echo
 from aiopurgatory.bus.keys import pack
 from aiopurgatory.bus.reconnecting import FIRST_PAUSE
 

@@ -34,8 +34,7 @@ from collections.abc import Hashable
 from math import inf
 from typing import Final
 
-from .everything import Everything
-from .gaps import Arrivals, Echo, Pace
+from .gaps import Arrivals, Echo, Everything, Pace
 from .keys import DATA, EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, lines_of, milliseconds, pack
 from .missed import Entry, Missed, split_ids
 from .outbox import MAX_OUTBOX, Outbox

@@ -31,8 +31,7 @@ from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .collector import COLLECTOR
 from .rows import OUTCOMES, Recorder, shown
-from .schema import SCHEMA_VERSION, STATISTICS
-from .tables import operations_table
+from .schema import SCHEMA_VERSION, STATISTICS, operations_table
 
 logger = logging.getLogger("aiopurgatory.journal")
 

@@ -18,11 +18,10 @@ from ..errors import PurgatoryClosedError
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .event import StoreDownError, require_event, require_log_name, require_reason, require_topic
-from .follow import Follow
-from .position import Position
+from .position import Follow, Position
 from .run import Run, Runs
 from .store import NEWEST, Store, WatchedStore
-from .tails import Tails
+from .tail import Tails
 from .topic_state import Keep, in_force, state_of
 from .writer import Writer
 from .writes import Appending, Write, stamp_of
