@@ -118,7 +118,8 @@ class Position:
             if self._lineage is not tail.lineage or self.id is None:
                 self._settle(state)
                 self._lineage = tail.lineage
-            events = tail.since(self._number, MAX_ROWS)
+            behind = tail.last - self._number
+            events = tail.window.newest(behind, MAX_ROWS) if behind <= len(tail.window) else None
         except GoneError:  # this listener may have read more than its tail: the server tells
             self._number, events = number_in(self.id), None
         if events is None:

@@ -14,7 +14,7 @@ from ..backoff import backoff
 from ..errors import GoneError
 from ..handover import Handover
 from ..purgatory import Purgatory
-from .event import Event, StoreDownError
+from .event import StoreDownError
 from .store import Change, Page, Store
 from .tasks import SharedReads, Tasks
 from .topic_state import Suspicion, TopicState, changed, number_in, place, state_of
@@ -182,11 +182,6 @@ class Tail:
         if not self._is_owed:
             self._loop.call_later(backoff(0, FIRST_PAUSE, LONGEST_PAUSE), self.call)
             self._is_owed = True
-
-    def since(self, number: int, most: int) -> list[Event] | None:
-        """Return the events after *number*, but at most *most*. None: the window does not reach back so far."""
-        behind = self.last - number
-        return self.window.newest(behind, most) if behind <= len(self.window) else None
 
     async def run(self) -> None:
         """Read whenever this is called, or it is time to."""
