@@ -193,8 +193,7 @@ class Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         #: The answers that the server owes, the oldest first, each with the time of its command.
         self._owed: deque[tuple[float, Reply]] = deque()
-        #: Seconds that the server may take to answer. Then the connection ends.
-        self.timeout = inf
+        self._timeout = inf
         #: Looks at the oldest answer. Not set anew for each.
         self._timer: asyncio.TimerHandle | None = None
         self._is_over = False
@@ -205,6 +204,10 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.WriteTransport = connection.transport()
         self._transport.set_protocol(self)
 
+    def limit(self, timeout: float) -> None:
+        """From here on, the connection ends if the server takes longer than *timeout* seconds to answer."""
+        self._timeout = timeout
+
     def call(self, *command: str | int) -> Reply:
         """Call a command. Raises: ConnectionError: the connection has ended."""
         return self.call_all([command])[0]
@@ -214,8 +217,8 @@ class Wire(asyncio.Protocol):
         if self._is_over:
             raise ConnectionError("the connection has ended")
         answers, now = [self._loop.create_future() for _ in commands], self._loop.time()
-        if self._timer is None and self.timeout < inf:  # in an empty context: it outlives the request that calls this
-            self._timer = self._loop.call_at(now + self.timeout, self._look, context=Context())
+        if self._timer is None and self._timeout < inf:  # in an empty context: it outlives the request that calls this
+            self._timer = self._loop.call_at(now + self._timeout, self._look, context=Context())
         try:
             self._owed += [(now, answer) for answer in answers]
             self._transport.write(b"".join(map(_pack, commands)))
@@ -257,7 +260,7 @@ class Wire(asyncio.Protocol):
     def _look(self) -> None:
         self._timer = None
         if self._owed:
-            due = self._owed[0][0] + self.timeout
+            due = self._owed[0][0] + self._timeout
             if due <= self._loop.time():
                 self._end(TimeoutError())
             else:

@@ -261,7 +261,7 @@ class Commands:
         try:
             async with asyncio.timeout(self._timeout):
                 self._wire = wire = await self._server.connect_to_master(self._drop)
-            wire.timeout = self._timeout
+            wire.limit(self._timeout)
             return wire
         finally:
             self._connecting = None
