@@ -6,41 +6,16 @@ No I/O, and no real time: the loop jumps to its next timer. So thousands of faul
 from __future__ import annotations
 
 import asyncio
-import selectors
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from aiopurgatory.bus.engine import Hear, Lost
 from aiopurgatory.bus.server import ServerBus
 
-T = TypeVar("T")
-
 #: Seconds on the way, each way.
 WAY = 0.001
-
-
-class _Jumping(selectors.DefaultSelector):
-    """A selector that never waits: it moves the time on instead."""
-
-    now = 1000.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        found = super().select(0)
-        if not found:
-            assert timeout is not None, "nothing will ever happen"
-            self.now += timeout
-        return found
-
-
-def run_simulated(main: Coroutine[Any, Any, T]) -> T:
-    """Run *main* in simulated time."""
-    selector = _Jumping()
-    loop = asyncio.SelectorEventLoop(selector)
-    loop.time = lambda: selector.now  # type: ignore[method-assign]
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        return runner.run(main)
 
 
 @dataclass

@@ -103,14 +103,15 @@ class Data(DataTarget):
 
 
 def exchange_of(*targets: Target, missed: Missed | None = None) -> Exchange:
-    return Exchange("other", Targets(targets, print), Pace(1.0, 1.0), missed)
+    exchange = Exchange("other", Targets(targets, print), Pace(1.0, 1.0), missed)
+    exchange.confirmed(0.0)
+    return exchange
 
 
 @pytest.mark.parametrize("missed", [None, Missed(1.0, pytest.fail)], ids=["", "replays"])
 def test_hear_data_checks_no_key_and_is_no_gap(missed: Missed | None) -> None:
     keys, heard = Recorder(), Data()
     exchange = exchange_of(keys, heard, missed=missed)
-    exchange.confirmed(0.0)
     for message in (FORGED, "#", "#other text", "#events [\n*"):
         exchange.hear(message, 0.0)
     assert heard.messages == [FORGED, "#", "#other text", "#events [\n*"]

@@ -8,9 +8,8 @@ from collections.abc import Callable, Hashable
 
 import pytest
 
-from aiopurgatory.bus.everything import SPACING
 from aiopurgatory.bus.exchange import MAX_MALFORMED, Exchange
-from aiopurgatory.bus.gaps import MAX_ORIGINS, Pace
+from aiopurgatory.bus.gaps import MAX_ORIGINS, SPACING, Pace
 from aiopurgatory.bus.keys import MAX_MESSAGE, MalformedError, decode, encode
 from aiopurgatory.bus.outbox import Outbox
 

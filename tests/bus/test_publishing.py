@@ -64,12 +64,8 @@ async def test_event_during_the_subscription_wakes(server: Server, way: str) -> 
 async def test_control_without_the_check_it_stays_parked(
     server: Server, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Except on Redis, once it has the subscription: there the event follows the confirmation.
-
-    It does on PostgreSQL, too. But asyncpg drops a notification that arrives in one piece with the confirmation.
-    """
     monkeypatch.setattr(Exchange, "confirmed", NoCheckAtConfirmation.confirmed)
-    assert await is_woken(server, way) == (server.kind == "redis" and way == "down")
+    assert not await is_woken(server, way)
 
 
 # a publishing that breaks off

@@ -9,14 +9,14 @@ from math import inf
 from typing import Any
 
 import pytest
+from streams.virtual import play  # type: ignore[import-not-found]
 
 from aiopurgatory.bus import BusConnectError
-from aiopurgatory.bus.everything import SPACING
-from aiopurgatory.bus.gaps import Arrivals, Echo
+from aiopurgatory.bus.gaps import SPACING, Arrivals, Echo
 from aiopurgatory.bus.keys import pack
 from aiopurgatory.bus.reconnecting import FIRST_PAUSE
 
-from .simulated import WAY, Fault, Network, Process, fleet, run_simulated
+from .simulated import WAY, Fault, Network, Process, fleet
 
 #: Heartbeat and timeout, in each order.
 each_order = pytest.mark.parametrize(("heartbeat", "timeout"), [(0.5, 2.5), (1.0, 1.0), (2.5, 0.5)])
@@ -136,12 +136,12 @@ def late(
 
     Args: step: strikes each step-th message; no multiple of 5, since each publish makes five.
     """
-    found, sent = run_simulated(run(Fault(), heartbeat, timeout, *arguments))
+    found, sent = play(run(Fault(), heartbeat, timeout, *arguments))
     assert found < 0.01
     assert set(sent) >= {"notify", "acknowledgement", "notification"}
     results = []
     for fault in faults(kinds, len(sent), timeout, step):
-        found, struck = run_simulated(run(fault, heartbeat, timeout, *arguments))
+        found, struck = play(run(fault, heartbeat, timeout, *arguments))
         if found > bound(heartbeat, timeout):
             results.append((struck[fault.number], fault, found))
     return results
@@ -184,14 +184,14 @@ async def checks_on_joining(processes: int) -> tuple[int, int]:
 
 
 def test_joining_a_fleet_costs_one_check() -> None:
-    assert run_simulated(checks_on_joining(20)) == (1, 0)
-    assert run_simulated(checks_on_joining(0)) == (1, 0)
+    assert play(checks_on_joining(20)) == (1, 0)
+    assert play(checks_on_joining(0)) == (1, 0)
 
 
 def test_control_ages_unread_joining_costs_a_check_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without R9."""
     monkeypatch.setattr("aiopurgatory.bus.exchange.pack", lambda *arguments: pack(*arguments[:3]))
-    assert run_simulated(checks_on_joining(20)) == (2, 0)
+    assert play(checks_on_joining(20)) == (2, 0)
 
 
 @each_period
@@ -247,7 +247,7 @@ async def oldest_news(heartbeat: float, timeout: float, seconds: float, own_keys
 @pytest.mark.parametrize("seconds", [0.105, 0.15, 0.5])
 @each_order
 def test_trickle_news_are_never_too_old(heartbeat: float, timeout: float, seconds: float, own_keys: bool) -> None:
-    oldest, gaps = run_simulated(oldest_news(heartbeat, timeout, seconds, own_keys))
+    oldest, gaps = play(oldest_news(heartbeat, timeout, seconds, own_keys))
     assert oldest < bound(heartbeat, timeout)
     assert gaps == 1 or seconds < 0.15
 
@@ -280,7 +280,7 @@ async def slowest_deaf(heartbeat: float, timeout: float, answer_way: float) -> t
 @pytest.mark.parametrize("share", [0.001, 0.5, 0.9])
 @each_order
 def test_slow_acknowledgements_gap_is_noticed_in_time(heartbeat: float, timeout: float, share: float) -> None:
-    found, early = run_simulated(slowest_deaf(heartbeat, timeout, share * timeout))
+    found, early = play(slowest_deaf(heartbeat, timeout, share * timeout))
     assert found < bound(heartbeat, timeout)
     assert early == 0
 
@@ -291,7 +291,7 @@ def test_control_any_echo_counts_news_get_too_old(monkeypatch: pytest.MonkeyPatc
         self._unechoed.clear()
 
     monkeypatch.setattr(Echo, "heard", heard)
-    oldest, gaps = run_simulated(oldest_news(1.0, 1.0, 0.3, own_keys=True))
+    oldest, gaps = play(oldest_news(1.0, 1.0, 0.3, own_keys=True))
     assert oldest > 2 * bound(1.0, 1.0)
     assert gaps == 0
 
@@ -314,7 +314,7 @@ async def checked_after_a_cut() -> float:
 
 
 def test_lost_before_the_publisher_is_cut_is_noticed() -> None:
-    assert run_simulated(checked_after_a_cut()) < bound(1.0, 1.0)
+    assert play(checked_after_a_cut()) < bound(1.0, 1.0)
 
 
 async def error_of_a_deaf_bus() -> str | None:
@@ -329,7 +329,7 @@ async def error_of_a_deaf_bus() -> str | None:
 
 
 def test_error_deaf_while_publishing_is_the_lost_echo() -> None:
-    assert str(run_simulated(error_of_a_deaf_bus())).startswith("EchoLostError")
+    assert str(play(error_of_a_deaf_bus())).startswith("EchoLostError")
 
 
 async def everything_twice() -> list[float]:
@@ -345,7 +345,7 @@ async def everything_twice() -> list[float]:
 
 
 def test_everything_put_off_is_checked_without_a_message() -> None:
-    first, second = run_simulated(everything_twice())
+    first, second = play(everything_twice())
     assert first < 0.01 < second < SPACING + 0.02
 
 
@@ -368,11 +368,11 @@ async def gaps_in(seconds: float, after_echo: float) -> int:
 
 
 def test_flapping_cut_after_each_echo_has_few_gaps() -> None:
-    assert run_simulated(gaps_in(30.0, 0.03)) < 35
+    assert play(gaps_in(30.0, 0.03)) < 35
 
 
 def test_flapping_rare_cuts_are_mended_at_once() -> None:
-    assert run_simulated(gaps_in(60.0, 5.9)) == 11
+    assert play(gaps_in(60.0, 5.9)) == 11
 
 
 # a server that does not answer
@@ -389,5 +389,5 @@ async def attempts_in(seconds: float, timeout: float) -> int:
 
 
 def test_silent_server_gets_few_attempts_and_never_none() -> None:
-    assert 3 <= run_simulated(attempts_in(75.0, 5.0)) <= 7  # with the shortest pauses
-    assert run_simulated(attempts_in(1200.0, 5.0)) >= 1200 / 25
+    assert 3 <= play(attempts_in(75.0, 5.0)) <= 7  # with the shortest pauses
+    assert play(attempts_in(1200.0, 5.0)) >= 1200 / 25

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any, TypeVar
@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 import pytest
 from private_servers import Postgres, Redis, Server
 
-from aiopurgatory.bus import Bus
-from aiopurgatory.bus.targets import Target
 from aiopurgatory.streams import EventLog, MemoryLog
 from aiopurgatory.testing.manual_clock import settle
 
@@ -94,17 +92,6 @@ async def make_tables(url: str) -> None:
     connection = await asyncpg.connect(url)
     await connection.execute(tables_sql())
     await connection.close()
-
-
-def bus_at(url: str, targets: Iterable[Target] = (), **options: Any) -> Bus:
-    """The bus on the server at *url*."""
-    if url.startswith("redis"):
-        from aiopurgatory.bus.redis import RedisBus
-
-        return RedisBus(url, targets, **options)
-    from aiopurgatory.bus.postgres import PostgresBus
-
-    return PostgresBus(url, targets, **options)
 
 
 def log_at(url: str, **options: Any) -> EventLog:

@@ -72,35 +72,67 @@ async def cancel_after(turns: int, task: asyncio.Task[Any]) -> None:
 # by itself
 
 
-async def test_break_frees_the_place(log: EventLog) -> None:
+async def breaks(log: EventLog) -> None:
     async for event in log.follow("x"):
         assert event.data == "a"
         break
-    await left(log)
 
 
-async def test_exception_in_the_body_frees_the_place(log: EventLog) -> None:
-    async def fail() -> None:
+async def raises(log: EventLog) -> None:
+    with suppress(LookupError):
         async for _ in log.follow("x"):
             raise LookupError
 
-    with pytest.raises(LookupError) as raised:
-        await fail()
-    raised.value.__traceback__ = None  # it has the frame, and the frame the iterator
-    del raised
-    gc.collect()
-    await left(log)
 
-
-async def test_exception_in_a_with_block_frees_the_place(log: EventLog) -> None:
-    async def fail() -> None:
+async def raises_in_a_with_block(log: EventLog) -> None:
+    with suppress(LookupError):
         async with log.follow("x") as events:
             await anext(events)
             raise LookupError
-
-    with pytest.raises(LookupError):
-        await fail()
     assert_empty(log)  # at once, even if somebody keeps the exception
+
+
+async def keeps_in_a_cycle(log: EventLog) -> None:
+    holder: list[Any] = [log.follow("x")]
+    holder.append(holder)
+    await anext(holder[0])
+
+
+async def drops_in_another_thread(log: EventLog) -> None:
+    held = [log.follow("x")]
+    await anext(held[0])
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join()
+
+
+async def breaks_a_generator(log: EventLog) -> None:
+    async def lines() -> AsyncIterator[str]:
+        async for event in log.follow("x"):
+            yield event.data
+
+    async for _ in lines():
+        break
+
+
+async def breaks_a_generator_with_a_block(log: EventLog) -> None:
+    async def lines() -> AsyncIterator[str]:
+        async with log.follow("x") as events:
+            async for event in events:
+                yield event.data
+
+    async for _ in lines():
+        break
+
+
+LEFT = (breaks, raises, raises_in_a_with_block, keeps_in_a_cycle, drops_in_another_thread)
+
+
+@pytest.mark.parametrize("leave", [*LEFT, breaks_a_generator, breaks_a_generator_with_a_block])
+async def test_listener_that_leaves_frees_the_place(log: EventLog, leave: Callable[[EventLog], Any]) -> None:
+    await leave(log)
+    gc.collect()
+    await left(log)
 
 
 async def test_end_frees_the_place_before_the_last_event_is_taken(log: EventLog) -> None:
@@ -248,60 +280,6 @@ async def test_next_by_two_tasks_is_refused(log: EventLog) -> None:
     await log.append("x", "c")
     assert (await first).data == "c"
     await events.aclose()
-
-
-# abandoned
-
-
-async def test_garbage_frees_the_place(log: EventLog) -> None:
-    events = log.follow("x")
-    await anext(events)
-    del events
-    await left(log)
-
-
-async def test_garbage_in_a_cycle_frees_the_place(log: EventLog) -> None:
-    class Holder:
-        pass
-
-    holder: Any = Holder()
-    holder.itself, holder.events = holder, log.follow("x")
-    await anext(holder.events)
-    del holder
-    gc.collect()
-    await left(log)
-
-
-async def test_garbage_collected_in_another_thread_frees_the_place(log: EventLog) -> None:
-    held = [log.follow("x")]
-    await anext(held[0])
-    thread = threading.Thread(target=held.clear)
-    thread.start()
-    thread.join()
-    await left(log)
-
-
-async def test_generator_around_it_frees_the_place(log: EventLog) -> None:
-    async def lines() -> AsyncIterator[str]:
-        async for event in log.follow("x"):
-            yield event.data
-
-    async for line in lines():
-        assert line == "a"
-        break
-    gc.collect()
-    await left(log)
-
-
-async def test_generator_around_a_with_block_frees_the_place(log: EventLog) -> None:
-    async def lines() -> AsyncIterator[str]:
-        async with log.follow("x") as events:
-            async for event in events:
-                yield event.data
-
-    async for _ in lines():
-        break
-    await left(log)
 
 
 async def test_task_that_nobody_keeps_does_not_lose_its_place(log: EventLog) -> None:

@@ -130,13 +130,6 @@ async def test_run_whose_producer_died_is_abandoned(log: EventLog, topic: str) -
 
 
 @pytest.mark.slow
-async def test_run_that_is_silent_lives_as_long_as_its_block(log: EventLog, topic: str) -> None:
-    listener = asyncio.create_task(data_of(log, topic))
-    async with log.run(topic, lease=1.0):
-        await asyncio.sleep(2.5)
-    assert await listener == ["done"]
-
-
 async def test_run_is_taken_over_by_another_producer(log: EventLog, topic: str) -> None:
     async with log.run(topic) as first:
         await first.append("a")

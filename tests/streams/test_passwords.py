@@ -10,6 +10,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from bus.servers import bus_on  # type: ignore[import-not-found]
 from private_servers import Postgres, Redis, Server
 from redis.asyncio import Redis as Client
 
@@ -20,7 +21,7 @@ from aiopurgatory.streams import StoreDownError
 from aiopurgatory.streams.postgres import PostgresLog
 from aiopurgatory.streams.redis import RedisLog
 
-from .conftest import bus_at, log_at, started, until
+from .conftest import log_at, started, until
 
 TIMES: dict[str, Any] = {"heartbeat": 0.2, "timeout": 0.5}
 
@@ -66,8 +67,8 @@ def secrets(request: pytest.FixtureRequest) -> Iterator[Secrets]:
 
 
 async def test_bus_asks_for_the_password_of_each_connection(secrets: Secrets) -> None:
-    fixed = bus_at(secrets.server.url(), name="aiopurgatory.fixed", **TIMES)
-    async with bus_at(secrets.url, password=secrets.plain, **TIMES) as bus, fixed:
+    fixed = bus_on(secrets.server.url(), [], name="aiopurgatory.fixed", **TIMES)
+    async with bus_on(secrets.url, [], password=secrets.plain, **TIMES) as bus, fixed:
         assert secrets.asked == 2
         await secrets.change()
         await until(lambda: bus.statistics().gaps == 1 and bus.statistics().connected)
@@ -110,7 +111,7 @@ async def test_start_without_a_password_says_why(secrets: Secrets) -> None:
 
     why = r"cannot use (Redis|PostgreSQL) at 127.0.0.1:\d+\S*: the function password= has raised a LookupError$"
     with pytest.raises(BusConnectError, match=why):
-        await bus_at(secrets.url, password=refuse, **TIMES).start()
+        await bus_on(secrets.url, [], password=refuse, **TIMES).start()
     with pytest.raises(StoreDownError, match=why):
         await log_at(secrets.url, password=refuse, **TIMES).start()
 
@@ -121,7 +122,7 @@ async def test_password_file_is_read_for_each_connection(secrets: Secrets, tmp_p
     file.touch(0o600)
     file.write_text("*:*:*:*:secret\n")
     dsn = f"{secrets.url}&passfile={file}"
-    async with log_at(dsn, **TIMES) as log, bus_at(dsn, **TIMES) as bus:
+    async with log_at(dsn, **TIMES) as log, bus_on(dsn, [], **TIMES) as bus:
         await log.append("x", "before")
         file.write_text("*:*:*:*:secret-new\n")
         await secrets.change()

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from bus.servers import bus_on  # type: ignore[import-not-found]
 from private_proxy import Proxy
 from private_servers import Postgres, Redis, Server
 
@@ -26,7 +27,7 @@ from aiopurgatory.streams import StoreDownError, StoreError, postgres
 from aiopurgatory.streams.postgres import PostgresLog
 from aiopurgatory.streams.redis import RedisLog
 
-from .conftest import bus_at, data_of, log_at, until
+from .conftest import data_of, log_at, until
 
 #: Refuses each commit with an SQLSTATE.
 REFUSE = """
@@ -218,7 +219,7 @@ async def test_log_is_one_whether_its_processes_share_a_bus_or_not(own_server: S
     Args: is_late: the bus is open before the log is made.
     """
     url = own_server.url()
-    bus = bus_at(url)
+    bus = bus_on(url, [])
     if is_late:
         await bus.start()
     sharing = log_at(url, bus=bus)
@@ -270,7 +271,7 @@ async def test_dead_server_is_an_outage_for_a_log_that_only_listens(own_server: 
     """Nothing is read or written: only the bus of the log notices."""
     registry = CollectorRegistry()
     times: dict[str, Any] = {"heartbeat": 0.3, "timeout": 1.0}
-    bus = bus_at(own_server.url(), **times) if is_shared else None
+    bus = bus_on(own_server.url(), [], **times) if is_shared else None
     log = log_at(own_server.url(), bus=bus, observers=[Metrics(registry)], **times)
 
     def scraped(name: str) -> float | None:

@@ -8,7 +8,6 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from ipaddress import ip_address
 from threading import Thread
 from typing import Any, Final, TypeAlias
@@ -32,21 +31,8 @@ _URL: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The parts of a URL that may be shown.
-
-    Args:
-        where: hosts, ports and path, without user, password and options.
-        hosts: the host names and IP addresses, without ports.
-    """
-
-    where: str
-    hosts: tuple[str, ...]
-
-
-def parse(url: object, parameter: str, example: str, schemes: Iterable[str]) -> Address:
-    """Return the address in *url*.
+def parse(url: object, parameter: str, example: str, schemes: Iterable[str]) -> tuple[str, list[str]]:
+    """Return the parts of *url* that may be shown: hosts, ports and path; and the hosts alone, without ports.
 
     Raises: TypeError, ValueError: *url* is invalid. The message does not show it: it may hold a password.
     """
@@ -67,8 +53,8 @@ def parse(url: object, parameter: str, example: str, schemes: Iterable[str]) -> 
     shown, path = match["hosts"], match["path"] or ""
     if not shown and match["scheme"].lower() != "unix":
         shown = "the default host"
-    hosts = (unquote(re.sub(r":[0-9]*$", "", host)).strip("[]") for host in match["hosts"].split(","))
-    return Address(shown + path, tuple(host for host in hosts if host))
+    hosts = [unquote(re.sub(r":[0-9]*$", "", host)).strip("[]") for host in match["hosts"].split(",")]
+    return shown + path, [host for host in hosts if host]
 
 
 def _refusal(url: str) -> str:

@@ -197,9 +197,6 @@ class Bus(Starting):
         self._loop, self._pid = loop, os.getpid()
         self._handover = Handover(TURN_BUDGET)  # keys may still be under way to an earlier loop
 
-    def _count_as_open(self) -> None:
-        self._is_open = self._is_observed = True
-
     def _check_here(self) -> None:
         """Raises: BusClosedError, RuntimeError: the bus is closed, or belongs to another loop, thread or process."""
         if not self._is_open or self._loop is None or self._loop.is_closed():

@@ -28,8 +28,6 @@ class Drive:
         self._engine, self._exchange, self._timeout, self._told = engine, exchange, timeout, told
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
-        #: Messages that came before the exchange knew that the subscription is confirmed; then None.
-        self._early: list[str] | None = []
         self._scope: asyncio.Timeout | None = None
         #: The future that the task awaits when there is nothing to send.
         self._sleeper: asyncio.Future[None] | None = None
@@ -46,9 +44,6 @@ class Drive:
                 self._link = await self._engine.open(self._hear, self.lose)
             self._raise_if_broken()
             self._exchange.confirmed(self._loop.time())
-            early, self._early = self._early or (), None
-            for message in early:
-                self._hear(message)
             async with asyncio.timeout(None) as self._scope:
                 await self._send_forever(self._link)
         except Exception:  # raise the first error, not its consequence
@@ -124,9 +119,6 @@ class Drive:
 
     def _hear(self, message: str) -> None:
         if self._is_over:
-            return
-        if self._early is not None:
-            self._early.append(message)
             return
         try:
             self._exchange.hear(message, self._loop.time())

@@ -34,8 +34,7 @@ from collections.abc import Hashable
 from math import inf
 from typing import Final
 
-from .everything import Everything
-from .gaps import Arrivals, Echo, Pace
+from .gaps import Arrivals, Echo, Everything, Pace
 from .keys import DATA, EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, lines_of, milliseconds, pack
 from .missed import Entry, Missed, split_ids
 from .outbox import MAX_OUTBOX, Outbox
@@ -119,7 +118,9 @@ class Exchange:
             self._hear_echo(self._link, self.echo.next_number() - 1)
 
     def hear(self, message: str, now: float) -> None:
-        """Handle a message from the channel."""
+        """Handle a message from the channel. Before the confirmation, it counts as one of the gap (R1)."""
+        if not self._confirmed:
+            return
         if len(message) > MAX_MESSAGE + MAX_IDS:  # not from a bus, and slow to read
             self.malformed += 1
         elif message.startswith("@"):
@@ -127,11 +128,10 @@ class Exchange:
             head, before, own = split_ids(head)
             origin, link, number, age = _parse(head)
             if own and self._missed is not None:
-                if self._confirmed:
-                    self._follow(self._missed, head, before, own, now)
+                self._follow(self._missed, head, before, own, now)
             else:
                 self._hear_unkept(now, False)
-                if number and self._confirmed:
+                if number:
                     self._notice(self._arrivals.gap_at(origin, link, number, now), now - age, now)
             if origin == self._origin:
                 self._hear_echo(link, number)

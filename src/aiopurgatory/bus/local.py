@@ -131,7 +131,7 @@ class LocalBus(Bus):
             return
         self._begin(loop)
         self._member = member = _Member(self.name, loop, self._targets)
-        self._count_as_open()
+        self._is_open = self._is_observed = True
         try:
             _members.join(member)
             self._tell(lambda observer: observer.opened(self))

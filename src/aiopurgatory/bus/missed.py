@@ -35,10 +35,13 @@ class Missed:
         warn: called once, with the reason why gaps check everything nevertheless.
     """
 
-    __slots__ = ("_is_reading", "_seen", "_start", "_tail", "_tail_head", "_unkept")
-
     def __init__(self, lasts: float, warn: Callable[[str], object]) -> None:
-        self._unkept: Final = _Unkept(lasts, warn)
+        self._lasts: Final = lasts
+        self._warn: Final = warn
+        #: Whether a message was heard that the server does not keep: a gap may have swallowed more of them; and when
+        #: that is over.
+        self._are_unkept_heard = False
+        self._unkept_until = -inf
         #: The id and the head of the message up to which all were seen, or everything was checked since.
         self._seen: tuple[str, str] | None = None
         #: On this link, everything was heard after the id _start and up to _tail. None: nothing was heard yet.
@@ -49,11 +52,12 @@ class Missed:
 
     def confirmed(self, now: float) -> bool:
         """Start over for a new link. Returns: False: more may be missing than can be read, so check everything."""
-        self._unkept.confirmed(now)
+        if self._are_unkept_heard:
+            self._unkept_until = max(self._unkept_until, now + self._lasts)
         self._start = self._tail = ""
         self._tail_head = None
         self._is_reading = False
-        return self._seen is not None and not self._unkept.are_heard
+        return self._seen is not None and not self._are_unkept_heard
 
     def is_new(self) -> bool:
         """Whether nothing was heard on this link yet."""
@@ -61,11 +65,15 @@ class Missed:
 
     def hear_unkept(self, now: float, for_ever: bool) -> bool:
         """Note a message that the server does not keep. Returns: whether it is the first, for some time."""
-        return self._unkept.hear(now, for_ever)
+        if self._unkept_until == -inf:
+            self._warn("a gap checks everything, as some messages come without replay=: pass it in all processes")
+        self._unkept_until = max(self._unkept_until, inf if for_ever else now + self._lasts)
+        was_heard, self._are_unkept_heard = self._are_unkept_heard, True
+        return not was_heard
 
     def hear(self, head: str, before: str, own: str, now: float) -> bool:
         """Note a message. Returns: False: something was missed that cannot be read, so everything must be checked."""
-        self._unkept.tick(now)
+        self._are_unkept_heard = self._are_unkept_heard and now < self._unkept_until
         is_known = True
         if before != self._tail:
             is_known = self._seen is not None or not self._tail
@@ -111,33 +119,6 @@ class Missed:
         if self._seen is not None and _head(entries[0][1]) != self._seen[1]:
             return False  # a server that has lost messages may use their ids again
         return len(entries) > 1 or _order(entries[0][0]) >= _order(self._start)
-
-
-class _Unkept:
-    """Messages that the server does not keep: a gap may have swallowed more of them. Args: as for Missed."""
-
-    __slots__ = ("_lasts", "_until", "_warn", "are_heard")
-
-    def __init__(self, lasts: float, warn: Callable[[str], object]) -> None:
-        self._lasts: Final = lasts
-        self._warn: Final = warn
-        #: Whether one was heard, and when that is over.
-        self.are_heard = False
-        self._until = -inf
-
-    def confirmed(self, now: float) -> None:
-        if self.are_heard:
-            self._until = max(self._until, now + self._lasts)
-
-    def tick(self, now: float) -> None:
-        self.are_heard = self.are_heard and now < self._until
-
-    def hear(self, now: float, for_ever: bool) -> bool:
-        if self._until == -inf:
-            self._warn("a gap checks everything, as some messages come without replay=: pass it in all processes")
-        self._until = max(self._until, inf if for_ever else now + self._lasts)
-        was_heard, self.are_heard = self.are_heard, True
-        return not was_heard
 
 
 def split_ids(head: str) -> tuple[str, str, str]:

@@ -144,11 +144,7 @@ async def fetch_in(connection: Any, sql: str, *arguments: Any) -> list[Any]:
 
 
 class _BusyError(Exception):
-    """The bus has to wait for another session. Args: why, remedy: texts."""
-
-    def __init__(self, why: str, remedy: str) -> None:
-        super().__init__(why)
-        self.remedy: Final = remedy
+    """The bus has to wait for another session. The message has the remedy."""
 
 
 class PostgresEngine:
@@ -169,15 +165,15 @@ class PostgresEngine:
         require_seconds("timeout", timeout, 0.01, 3600.0)
         if isinstance(dsn, str):  # as SQLAlchemy names its drivers
             dsn = re.sub(r"^(postgres(?:ql)?)\+\w+:", r"\1:", dsn)
-        address = parse(dsn, "dsn", "postgresql://user:password@host:5432/database", ("postgresql", "postgres"))
+        where, _ = parse(dsn, "dsn", "postgresql://user:password@host:5432/database", ("postgresql", "postgres"))
         query = dsn.partition("?")[2]
         try:
             options = parse_qs(query, strict_parsing=bool(query))
         except ValueError:  # its message shows parts of the dsn
             raise ValueError("dsn must have options such as ?sslmode=require&connect_timeout=5") from None
         shown = "the host of its options" if "host" in options else "the default host"
-        where = address.where.replace("the default host", shown)
-        self._dsn, self._channel, self._where = dsn, channel, f"PostgreSQL at {where}"
+        self._where = f"PostgreSQL at {where.replace('the default host', shown)}"
+        self._dsn, self._channel = dsn, channel
         self._listens, self._password = listens, password_of(password)
         self._names = HostNames()
         self.data_channels: list[str] = []
@@ -194,7 +190,7 @@ class PostgresEngine:
             if self._left:
                 self._left = [pid for (pid,) in await publisher.fetch(_STILL_RUNNING, self._left)]
             if self._left:  # with two more, the bus would have three sessions
-                raise _BusyError("an earlier session of this bus still runs its statement", _REMEDY_LEFT)
+                raise _BusyError(f"an earlier session of this bus still runs its statement; {_REMEDY_LEFT}")
             listener = await self._watched(lost, connections) if self._listens else None
             self._left = [connection.get_server_pid() for connection in connections]
             # Prepared now, so that each send is one round trip (see GRACE).
@@ -232,12 +228,12 @@ class PostgresEngine:
         except asyncpg.LockNotAvailableError:
             usage = await publisher.fetchval("SELECT pg_notification_queue_usage()")
             why = f"another LISTEN still runs; the queue of NOTIFY is {usage:.0%} full"
-            raise _BusyError(why, _REMEDY_LISTEN) from None
+            raise _BusyError(f"{why}; {_REMEDY_LISTEN}") from None
 
     def explain(self, exc: Exception) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords."""
         common = explained(self._where, exc, "dsn", POOLER)
-        return common or f"cannot use {self._where}: {str(exc) or type(exc).__name__}; {_remedy(exc)}"
+        return common or f"cannot use {self._where}: {str(exc) or type(exc).__name__}{_remedy(exc)}"
 
 
 #: The first that fits holds.
@@ -262,9 +258,10 @@ _REMEDIES: Final = {
 
 
 def _remedy(exc: Exception) -> str:
+    """Return the end of a text that *exc* begins."""
     if isinstance(exc, _BusyError):
-        return exc.remedy
-    return next((remedy for kind, remedy in _REMEDIES.items() if isinstance(exc, kind)), "check the dsn")
+        return ""
+    return "; " + next((remedy for kind, remedy in _REMEDIES.items() if isinstance(exc, kind)), "check the dsn")
 
 
 class _PostgresLink:

@@ -25,13 +25,14 @@ from .targets import Target
 _ROLE_INTERVAL: Final = 1.0
 #: Kept messages to read at a time.
 _PAGE: Final = 100
-#: Keeps and publishes messages (R10 of exchange.py). Each is followed by its keys; one without is not kept. A message
-#: goes out with the id of the kept one before it, and its own. Ids count up from 0-1, so that the one before need not
-#: be read. The first probe is kept, so that a process knows an id before its first gap. The stream goes a day after the
-#: last probe: a name out of use leaves nothing behind. Returns: the id of the last message; of a probe, that before it.
+#: Keeps and publishes messages (R10 of exchange.py): of each, the head, the line feed and the keys. One without keys is
+#: not kept. A message goes out with the id of the kept one before it, and its own. Ids count up from 0-1, so that the
+#: one before need not be read. The first probe is kept, so that a process knows an id before its first gap. The stream
+#: goes a day after the last probe: a name out of use leaves nothing behind. Returns: the id of the last message; of a
+#: probe, that before it.
 _KEEP: Final = """local last
-for place = 3, #ARGV, 2 do
-  local head, keys, before, own = ARGV[place], ARGV[place + 1], '-', '-'
+for place = 3, #ARGV, 3 do
+  local head, keys, before, own = ARGV[place], ARGV[place + 1] .. ARGV[place + 2], '-', '-'
   if keys == '' then
     local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
     before = newest[1] and newest[1][1] or redis.call('XADD', KEYS[1], '0-1', 'm', head)
@@ -221,7 +222,7 @@ class _RedisLink:
     def _commands(self, messages: list[str]) -> list[Command]:
         if not self._replay:
             return [("PUBLISH", self._channel, message) for message in messages]
-        parts = [part for message in messages for part in _parts(message)]
+        parts = [part for message in messages for part in message.partition("\n")]
         return [("EVALSHA", _KEEP_SHA, 1, self._stream, self._channel, self._replay, *parts)]
 
     async def _has_kept(self) -> bool:
@@ -242,9 +243,3 @@ class _RedisLink:
         self._publisher.abort()
         if self.listener is not None:
             self.listener.abort()
-
-
-def _parts(message: str) -> tuple[str, str]:
-    """Return the head of *message*, and the rest with its line feed."""
-    head, feed, body = message.partition("\n")
-    return head, feed + body

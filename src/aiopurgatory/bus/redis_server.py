@@ -6,6 +6,8 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
+from contextvars import Context
+from math import inf
 from typing import Any, Final, TypeAlias, cast, final
 
 try:
@@ -108,10 +110,10 @@ class RedisServer:
     def __init__(
         self, url: str, is_in_first: bool = False, has_keys: bool = False, password: Password | None = None
     ) -> None:
-        address = parse(url, "url", "redis://user:password@host:6379", ("redis", "rediss", "unix"))
+        where, self._hosts = parse(url, "url", "redis://user:password@host:6379", ("redis", "rediss", "unix"))
         #: Without its password, to be shown.
-        self.where: Final = f"Redis at {address.where}"
-        self._hosts, self._names, self._has_keys = address.hosts, HostNames(), has_keys
+        self.where: Final = f"Redis at {where}"
+        self._names, self._has_keys = HostNames(), has_keys
         self._options: dict[str, Any] = {**parse_url(url), **_OPTIONS}
         if is_in_first:
             self._options["db"] = 0
@@ -189,8 +191,11 @@ class Wire(asyncio.Protocol):
         self._connection, self._lost, self._heard = connection, lost, heard
         self._reader = hiredis.Reader(exceptions.InvalidResponse, _error, notEnoughData=MORE)
         self._loop = asyncio.get_running_loop()
-        #: The answers that the server owes, the oldest first.
-        self._owed: deque[Reply] = deque()
+        #: The answers that the server owes, the oldest first, each with the time of its command.
+        self._owed: deque[tuple[float, Reply]] = deque()
+        self._timeout = inf
+        #: Looks at the oldest answer. Not set anew for each.
+        self._timer: asyncio.TimerHandle | None = None
         self._is_over = False
         #: Of connect_to_master(): what the server tells of itself, and the incarnation of its data, which a restart or
         #: a failover changes; empty: it does not say.
@@ -198,6 +203,10 @@ class Wire(asyncio.Protocol):
         self.life = ""
         self._transport: asyncio.WriteTransport = connection.transport()
         self._transport.set_protocol(self)
+
+    def limit(self, timeout: float) -> None:
+        """From here on, the connection ends if the server takes longer than *timeout* seconds to answer."""
+        self._timeout = timeout
 
     def call(self, *command: str | int) -> Reply:
         """Call a command. Raises: ConnectionError: the connection has ended."""
@@ -207,9 +216,11 @@ class Wire(asyncio.Protocol):
         """Call *commands*, sent together. Raises: ConnectionError: the connection has ended."""
         if self._is_over:
             raise ConnectionError("the connection has ended")
-        answers = [self._loop.create_future() for _ in commands]
+        answers, now = [self._loop.create_future() for _ in commands], self._loop.time()
+        if self._timer is None and self._timeout < inf:  # in an empty context: it outlives the request that calls this
+            self._timer = self._loop.call_at(now + self._timeout, self._look, context=Context())
         try:
-            self._owed += answers
+            self._owed += [(now, answer) for answer in answers]
             self._transport.write(b"".join(map(_pack, commands)))
         except BaseException as exc:  # as of a signal handler: some may be unsent
             self._end(ConnectionError(f"a command was interrupted by {type(exc).__name__}"))
@@ -220,8 +231,10 @@ class Wire(asyncio.Protocol):
         """Close it at once: the server may not answer. Calls fail with *why*. Idempotent."""
         self._is_over = True
         self._connection.abort()
+        if self._timer is not None:
+            self._timer.cancel()
         while self._owed:
-            _fail(self._owed.popleft(), why or ConnectionError("the connection was closed"))
+            _fail(self._owed.popleft()[1], why or ConnectionError("the connection was closed"))
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -238,11 +251,20 @@ class Wire(asyncio.Protocol):
         if self._heard is not None and isinstance(found, list) and found[0] == b"message":
             self._heard(found[1], found[2])
             return
-        answer = self._owed.popleft()
+        _, answer = self._owed.popleft()
         if isinstance(found, Exception):
             _fail(answer, found)
         elif not answer.done():
             answer.set_result(found)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._owed:
+            due = self._owed[0][0] + self._timeout
+            if due <= self._loop.time():
+                self._end(TimeoutError())
+            else:
+                self._timer = self._loop.call_at(due, self._look)
 
     def _end(self, why: Exception) -> None:
         if not self._is_over:

@@ -106,7 +106,7 @@ class ServerBus(Bus):
         self._reconnecting = reconnecting = self._new_reconnecting()
         # In an empty context: a request may call this, and the bus lives longer.
         Context().run(reconnecting.begin, partial(self._ended, reconnecting))
-        self._count_as_open()
+        self._is_open = self._is_observed = True
         try:
             self._tell(lambda observer: observer.opened(self))
             await self._until_up(reconnecting)

@@ -79,20 +79,18 @@ class Targets:
                     self._report(exc)
 
     def check_all(self) -> None:
-        for target in self._targets:
-            try:
-                target.notify_all()
-            except (Exception, CancelledError) as exc:
-                self._report(exc)
+        self._call(lambda target: target.notify_all())
 
     def tell(self, message: str) -> None:
         """Pass a message with data on to the targets for data."""
+        self._call(lambda target: isinstance(target, DataTarget) and target.hear(message))
+
+    def _call(self, function: Callable[[Target], object]) -> None:
         for target in self._targets:
-            if isinstance(target, DataTarget):
-                try:
-                    target.hear(message)
-                except (Exception, CancelledError) as exc:
-                    self._report(exc)
+            try:
+                function(target)
+            except (Exception, CancelledError) as exc:
+                self._report(exc)
 
 
 def _require_target(parameter: str, target: object) -> None:

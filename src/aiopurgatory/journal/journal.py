@@ -29,10 +29,9 @@ from ..clock import running_loop
 from ..core.kit import Outcome, core_of
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
-from .arrow_tables import operations_table
 from .garbage import COLLECTIONS
 from .rows import OUTCOMES, Recorder, shown
-from .schema import SCHEMA_VERSION, STATISTICS
+from .schema import SCHEMA_VERSION, STATISTICS, operations_table
 
 logger = logging.getLogger("aiopurgatory.journal")
 

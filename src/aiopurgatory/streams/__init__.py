@@ -5,9 +5,9 @@ another server, see ``aiopurgatory.streams.store``.
 """
 
 from .event import EndedError, Event, StoreDownError, StoreError, TopicExistsError
-from .follow import Follow
 from .log import EventLog, LogStatistics
 from .memory import MemoryLog
+from .position import Follow
 from .run import Run
 
 __all__ = [

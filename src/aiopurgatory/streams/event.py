@@ -57,7 +57,8 @@ class Event:
 
     def __post_init__(self) -> None:
         for parameter, text in (("id", self.id), ("name", self.name)):
-            if text is not None:
+            # What can be printed needs no further look, as every id of a log.
+            if text is not None and not (isinstance(text, str) and text.isprintable()):
                 require_text(parameter, text)
                 require(not _ENDS.search(text), parameter, "without line ends and NUL", text)
 

@@ -18,11 +18,10 @@ from ..errors import PurgatoryClosedError
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .event import StoreDownError, require_event, require_log_name, require_reason, require_topic
-from .follow import Follow
-from .position import Position
+from .position import Follow, Position
 from .run import Run, Runs
 from .store import NEWEST, Store, WatchedStore
-from .tails import Tails
+from .tail import Tails
 from .topic_state import Keep, in_force, state_of
 from .writer import Writer
 from .writes import Appending, Write, stamp_of
@@ -395,15 +394,12 @@ class EventLog(Starting):
         return self.purgatory, self._tails
 
     def _my_turn(self) -> asyncio.Lock:
-        """Return the lock for starting and closing. Forget the remains of a loop that was closed."""
+        """Return the lock for starting and closing. Forget an earlier loop, unless that still runs this."""
         loop = asyncio.get_running_loop()
-        if self._loop is None or self._loop.is_closed():
-            self._loop, self._turn, self._tails = loop, asyncio.Lock(), None
-            self._down = None
+        if self._loop is None or (self._loop is not loop and (self._tails is None or self._loop.is_closed())):
+            self._loop, self._turn, self._tails, self._down = loop, asyncio.Lock(), None, None
             self._writer.cache_clear()
             self._runs.open.clear()
-        elif self._loop is not loop and self._tails is None:
-            self._loop, self._turn, self._down = loop, asyncio.Lock(), None
         return self._turn
 
     def _appending(self, topic: str, data: str, name: str | None, own_id: str | None) -> Appending:

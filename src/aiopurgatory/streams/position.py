@@ -1,16 +1,21 @@
-"""The position of a listener in its topic."""
+"""The position of a listener in its topic, and the iterator of events from there."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from math import inf
-from typing import final
+from typing import Self, final
 
-from ..errors import GoneError, NotFoundError
+from ..core.kit import StreamWait, core_of
+from ..errors import GoneError, NotFoundError, PurgatoryClosedError
+from ..lifecycle import Closing
+from ..purgatory import Purgatory
 from .event import Event, StoreDownError, StoreError
-from .shared import MAX_ROWS
-from .tail import Tail
-from .tails import Tails
+from .tail import Tail, Tails
+from .tasks import MAX_ROWS
 from .topic_state import TopicState, number_in, place
 
 
@@ -113,7 +118,8 @@ class Position:
             if self._lineage is not tail.lineage or self.id is None:
                 self._settle(state)
                 self._lineage = tail.lineage
-            events = tail.since(self._number, MAX_ROWS)
+            behind = tail.last - self._number
+            events = tail.window.newest(behind, MAX_ROWS) if behind <= len(tail.window) else None
         except GoneError:  # this listener may have read more than its tail: the server tells
             self._number, events = number_in(self.id), None
         if events is None:
@@ -172,3 +178,116 @@ class Position:
             after = read.state.id_of(max(read.first, read.state.first) - 1)
             raise GoneError("events are gone; the oldest kept is next", after=after)
         return read.state, list(read.events)
+
+
+@final
+class Listener(StreamWait):
+    """A listener, from its first event to its end. (The inspector shows the names of classes.)"""
+
+    __slots__ = ()
+
+
+@final
+class Follow(Closing):
+    """The result of ``EventLog.follow()``: an asynchronous iterator of events, for one task at a time.
+
+    Its place is free again when it ends or raises, its task is cancelled, or aclose() is called. After a ``break``, it
+    is free when nothing refers to this any more. After a cancellation, as by ``asyncio.timeout()``, it can be iterated
+    further: nothing is lost.
+    """
+
+    __slots__ = ("_after", "_events", "_is_over", "_is_waiting", "_loop", "_place", "_ready", "_topic")
+
+    def __init__(self, ready: Callable[[], Awaitable[tuple[Purgatory, Tails]]], topic: str, after: str | None) -> None:
+        self._ready, self._topic, self._after = ready, topic, after
+        self._events: deque[Event] = deque()
+        self._is_over = self._is_waiting = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        #: None: it has none, or none any more.
+        self._place: tuple[Position, Listener] | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if not self._events:
+            await self._fill()
+        return self._events.popleft()
+
+    async def aclose(self) -> None:
+        """Free the place, and end the iteration. A second call does nothing."""
+        self._is_over = True
+        self._events.clear()
+        self._leave()
+
+    def __del__(self) -> None:
+        if self._loop is None or self._place is None or self._loop.is_closed():
+            return
+        # The garbage collector may run in any thread.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_leave, *self._place)
+
+    async def _fill(self) -> None:
+        """Wait for events. Raises: StopAsyncIteration: there are no more."""
+        if self._is_waiting:
+            raise RuntimeError("another task waits for the next event; follow() once for each task")
+        self._is_waiting = True
+        try:
+            while not self._events:
+                if self._is_over:
+                    raise StopAsyncIteration
+                position, listener = place = self._place or await self._enter()
+                if listener.done():
+                    listener.result()  # raises, if it was not completed from outside
+                    raise PurgatoryClosedError("the listener was ended")
+                if not position.has_news():
+                    await listener.wait()
+                    continue
+                listener.take_call()
+                event = position.take()
+                events = await position.next() if event is None else (event,)
+                if self._place is not place:
+                    continue  # it was closed meanwhile
+                self._events.extend(events)
+                if position.is_over:
+                    self._is_over = True
+                    self._leave()
+        except asyncio.CancelledError:
+            self._leave()
+            raise
+        except BaseException:
+            self._is_over = True
+            self._leave()
+            raise
+        finally:
+            self._is_waiting = False
+
+    async def _enter(self) -> tuple[Position, Listener]:
+        purgatory, tails = await self._ready()
+        position = Position(tails, self._topic, self._after)
+        listener = Listener(core_of(purgatory), has_news=position.has_news)
+        try:
+            purgatory.watch(listener, (self._topic,))
+        except BaseException:
+            position.leave()
+            raise
+        self._loop, self._place = asyncio.get_running_loop(), (position, listener)
+        return self._place
+
+    def _leave(self) -> None:
+        """Free the place. The next event is the one after the last that was taken."""
+        place, self._place = self._place, None
+        if place is not None:
+            self._after = place[0].id
+            if self._loop is not None and not self._loop.is_closed():  # else its coroutine is garbage
+                _leave(*place)
+
+
+def _leave(position: Position, listener: Listener) -> None:
+    try:
+        if position.is_over:
+            listener.force_complete()
+        else:
+            listener.cancel()
+    finally:
+        position.leave()

@@ -16,6 +16,7 @@ except ImportError as exc:
 
 from ..arguments import require, require_int
 from ..bus.addresses import Password
+from ..bus.engine import CHANNEL
 from ..bus.postgres import POOLER, SCRIPT, PostgresBus, PostgresEngine, fetch_in
 from ..clock import cancellations
 from ..errors import PurgatoryError
@@ -66,17 +67,10 @@ class PostgresLog(EventLog):
     ) -> None:
         require_int("connections", connections, 1)
         require(pool is None or isinstance(pool, asyncpg.Pool), "pool", "a pool of asyncpg, or None", pool)
-        name, keep = options.get("name", "events"), options.get("keep_seconds") or DEFAULT_KEEP.seconds
-        observers = options["observers"] = tuple(options.get("observers", ()))
-        bus_options: dict[str, Any] = {
-            "heartbeat": heartbeat,
-            "timeout": timeout,
-            "observers": observers,
-            "password": password,
-        }
-        log_bus = LogBus(name, PostgresBus, dsn, bus, **bus_options)
-        engine = PostgresEngine(dsn, "aiopurgatory", timeout, password=password)
-        self._tables = PostgresStore(engine, name, log_bus, timeout, keep, pool or connections)
+        keep = options.get("keep_seconds") or DEFAULT_KEEP.seconds
+        log_bus = LogBus(PostgresBus, dsn, bus, options, heartbeat=heartbeat, timeout=timeout, password=password)
+        engine = PostgresEngine(dsn, CHANNEL, timeout, password=password)
+        self._tables = PostgresStore(engine, log_bus, timeout, keep, pool or connections)
         super().__init__(self._tables, **options)
 
     async def append(
@@ -223,9 +217,10 @@ class PostgresStore(Store):
     """The store of a PostgresLog. Args: pool: to use; or how many connections its own may have."""
 
     def __init__(
-        self, engine: PostgresEngine, name: str, bus: LogBus, timeout: float, keep: float, pool: asyncpg.Pool | int
+        self, engine: PostgresEngine, bus: LogBus, timeout: float, keep: float, pool: asyncpg.Pool | int
     ) -> None:
-        self._engine, self._name, self._bus, self._timeout, self._keep = engine, name, bus, timeout, keep
+        self._engine, self._bus, self._timeout, self._keep = engine, bus, timeout, keep
+        name = self._name = bus.name
         self._shared = None if isinstance(pool, int) else pool
         self._connections = pool if isinstance(pool, int) else pool.get_max_size()
         life = _LIFE.format(name=name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from hashlib import sha1
@@ -16,9 +15,8 @@ except ImportError as exc:
     raise ImportError('aiopurgatory.streams.redis needs redis-py: pip install "aiopurgatory[redis]"') from exc
 
 from ..bus.addresses import Password
-from ..bus.engine import require_channel
 from ..bus.redis import RedisBus
-from ..bus.redis_server import RedisServer, ReplicaError, Reply, Wire, is_mistake
+from ..bus.redis_server import RedisServer, ReplicaError, Wire, is_mistake
 from ..errors import PurgatoryError
 from .event import StoreDownError
 from .log import EventLog, LogOptions
@@ -59,19 +57,11 @@ class RedisLog(EventLog):
         password: Password | None = None,
         **options: Unpack[LogOptions],
     ) -> None:
-        name = options.get("name", "events")
-        observers = options["observers"] = tuple(options.get("observers", ()))
-        require_channel(f"{prefix}aiopurgatory.{name}", "prefix + 'aiopurgatory.' + name")
-        bus_options: dict[str, Any] = {
-            "heartbeat": heartbeat,
-            "timeout": timeout,
-            "observers": observers,
-            "password": password,
-        }
-        log_bus = LogBus(name, RedisBus, url, bus, prefix, **bus_options)
+        own = {"heartbeat": heartbeat, "timeout": timeout, "password": password}
+        log_bus = LogBus(RedisBus, url, bus, options, prefix, **own)
         if bus is not None and bus.replays:  # the commits' scripts publish without keeping: gaps must check everything
             raise ValueError("bus must not have replay=, got one that has; leave it out, and the log makes its own")
-        super().__init__(RedisStore(url, prefix + name, log_bus, timeout, password), **options)
+        super().__init__(RedisStore(url, prefix + log_bus.name, log_bus, timeout, password), **options)
 
 
 #: Keys: state, events. Arguments: the expected version, the new one, the new state, the number of the first event to
@@ -92,11 +82,10 @@ end
 for i = 9, #ARGV, 2 do
     redis.call('XADD', KEYS[2], ARGV[i] .. '-0', 'e', ARGV[i + 1])
 end
-if ARGV[8] == '' then
-    redis.call('HSET', KEYS[1], 'version', ARGV[2], 'state', ARGV[3], 'touched', now)
-else
-    redis.call('HSET', KEYS[1], 'version', ARGV[2], 'state', ARGV[3], 'touched', now, 'archive', ARGV[8])
+if ARGV[8] ~= '' then
+    redis.call('HSET', KEYS[1], 'archive', ARGV[8])
 end
+redis.call('HSET', KEYS[1], 'version', ARGV[2], 'state', ARGV[3], 'touched', now)
 redis.call('XTRIM', KEYS[2], 'MINID', ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 redis.call('PEXPIRE', KEYS[2], ARGV[5])
@@ -217,10 +206,6 @@ class Commands:
         self._tasks = Tasks()
         self._connecting: asyncio.Task[Wire] | None = None
         self._wire: Wire | None = None
-        #: The answers that are owed, the oldest first, and when each is overdue.
-        self._owed: deque[tuple[float, Reply]] = deque()
-        #: Looks at the oldest one. Not set anew for each answer.
-        self._timer: asyncio.TimerHandle | None = None
 
     async def call(self, life: str | None, *command: str | int) -> tuple[str, Any]:
         """Call *command*. Args: life: the incarnation that the server's data must have; None: any.
@@ -237,7 +222,7 @@ class Commands:
             wire = self._wire or await self._connected()
             if life not in (None, wire.life):
                 raise OtherLifeError
-            return wire.life, await self._timed(wire.call(*command))
+            return wire.life, await wire.call(*command)
         except (OSError, exceptions.RedisError, ReplicaError) as exc:
             if wire is not None and is_mistake(exc):
                 raise
@@ -261,8 +246,6 @@ class Commands:
         self._drop(closed)
         await self._tasks.aclose()
         self._drop(closed)  # redis-py may have lost the cancellation, and connected
-        if self._timer is not None:
-            self._timer.cancel()
 
     async def _connected(self) -> Wire:
         if self._connecting is None:
@@ -278,28 +261,10 @@ class Commands:
         try:
             async with asyncio.timeout(self._timeout):
                 self._wire = wire = await self._server.connect_to_master(self._drop)
+            wire.limit(self._timeout)
             return wire
         finally:
             self._connecting = None
-
-    def _timed(self, answer: Reply) -> Reply:
-        """Return *answer*. The connection ends if it is not there in time."""
-        loop = asyncio.get_running_loop()
-        while self._owed and self._owed[0][1].done():
-            self._owed.popleft()
-        due = loop.time() + self._timeout
-        self._owed.append((due, answer))
-        if self._timer is None:  # in an empty context: it outlives the request that calls this
-            self._timer = loop.call_at(due, self._look, loop, context=Context())
-        return answer
-
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
-        due = next((due for due, answer in self._owed if not answer.done()), None)
-        if due is not None and due <= loop.time():
-            self._drop(TimeoutError())
-        elif due is not None:
-            self._timer = loop.call_at(due, self._look, loop)
 
     def _drop(self, why: Exception) -> None:
         """End the connection. Commands under way fail."""

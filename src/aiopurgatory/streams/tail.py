@@ -1,22 +1,24 @@
-"""A tail: a worker's knowledge of a topic that has listeners here."""
+"""The tails of a worker: what it knows of each topic that has listeners here."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from bisect import bisect_right, insort
+from contextvars import Context
 from math import floor, inf
 from random import random
 from typing import Final, final
 
 from ..backoff import backoff
 from ..errors import GoneError
+from ..handover import Handover
 from ..purgatory import Purgatory
-from .event import Event, StoreDownError
-from .shared import SharedReads
-from .store import Change, Page
+from .event import StoreDownError
+from .store import Change, Page, Store
+from .tasks import SharedReads, Tasks
 from .topic_state import Suspicion, TopicState, changed, number_in, place, state_of
-from .window import Window
+from .window import Window, Windows
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -27,6 +29,8 @@ LONGEST_PAUSE: Final = 2.0
 SPREAD: Final = 1 / 16
 #: Looks in the time for an unknown topic.
 _LOOKS: Final = 64
+#: Seconds of a loop iteration in which to call tails when all are called. Their reads take many times as long.
+CALL_BUDGET: Final = 0.0002
 
 
 @final
@@ -179,11 +183,6 @@ class Tail:
             self._loop.call_later(backoff(0, FIRST_PAUSE, LONGEST_PAUSE), self.call)
             self._is_owed = True
 
-    def since(self, number: int, most: int) -> list[Event] | None:
-        """Return the events after *number*, but at most *most*. None: the window does not reach back so far."""
-        behind = self.last - number
-        return self.window.newest(behind, most) if behind <= len(self.window) else None
-
     async def run(self) -> None:
         """Read whenever this is called, or it is time to."""
         failures = 0
@@ -272,3 +271,58 @@ class Tail:
             self._next.set_result(None)
             self._next = None
         self._purgatory.notify(self.topic)
+
+
+@final
+class Tails:
+    """The topics that somebody follows in this worker."""
+
+    def __init__(self, store: Store, purgatory: Purgatory, window_bytes: int, unknown_timeout: float) -> None:
+        self._purgatory, self._unknown_timeout = purgatory, unknown_timeout
+        self.windows: Final = Windows(window_bytes)
+        self._tails: dict[str, Tail] = {}
+        self._tasks: Final = Tasks()
+        self.reads: Final = SharedReads(store, self._tasks)
+        self._calls: Final = Handover(CALL_BUDGET)
+
+    def __len__(self) -> int:
+        return len(self._tails)
+
+    def join(self, topic: str, after: str | None) -> tuple[Tail, float]:
+        """A listener has come. Returns: the tail of *topic*, and until when to wait for it if it is unknown."""
+        tail = self._tails.get(topic)
+        if tail is None or tail.error is not None:
+            unknown = Unknown(self._unknown_timeout)
+            tail = self._tails[topic] = Tail(topic, self.reads, self._purgatory, Window(self.windows), unknown)
+        until = tail.join(after)
+        if tail.task is None:
+            # In an empty context: it outlives the request of its first listener.
+            tail.task = Context().run(self._tasks.begin, tail.run(), topic[:50])
+        return tail, until
+
+    def leave(self, tail: Tail) -> None:
+        """A listener of *tail* has left."""
+        tail.listeners -= 1
+        if tail.listeners == 0:
+            tail.stop()
+            if self._tails.get(tail.topic) is tail:
+                del self._tails[tail.topic]
+
+    def notify(self, topic: str, change: Change | None) -> None:
+        """Something was committed to *topic*: *change*, if that is known."""
+        tail = self._tails.get(topic)
+        if tail is not None:
+            tail.call(change)
+
+    def notify_all(self) -> None:
+        """Something may have been committed to any topic. The tails are called over some loop iterations."""
+        loop = asyncio.get_running_loop()
+        for topic in self._tails:
+            self._calls.put(topic, loop, lambda topic: self.notify(str(topic), None))
+
+    async def aclose(self) -> None:
+        """Stop every tail and every read."""
+        for tail in self._tails.values():
+            tail.stop()
+        self._tails.clear()
+        await self._tasks.aclose()

@@ -8,10 +8,12 @@ from typing import Any, Final, final
 
 from ..arguments import require_seconds
 from ..bus import Bus, BusConnectError
+from ..bus.engine import require_channel
 from ..bus.keys import DATA, MAX_MESSAGE, MalformedError, decode
 from ..bus.server import hear_data
 from ..bus.targets import DataTarget
 from .event import StoreDownError, require_log_name
+from .log import LogOptions
 from .store import Change, Commit, Notify
 
 #: The most characters of an event that a wake-up carries. All processes get all wake-ups.
@@ -76,26 +78,31 @@ class LogBus:
     """The bus of a log: a shared one, or one of its own.
 
     Args:
-        name: of the log.
         kind: the class of the bus.
         address: of the server, for a bus of its own.
         shared: None: it makes its own.
+        log: the options of the log, whose observers are told of the bus, too. An iterator of them becomes a tuple.
         prefix: of its channel.
-        options: of a bus of its own.
+        options: of a bus of its own: heartbeat, timeout and password.
 
     Raises: TypeError, ValueError: an argument is invalid.
     """
 
-    def __init__(self, name: str, kind: type[Any], address: str, shared: Any, prefix: str = "", **options: Any) -> None:
-        require_log_name(name)
+    def __init__(
+        self, kind: type[Any], address: str, shared: Any, log: LogOptions, prefix: str = "", **options: Any
+    ) -> None:
+        #: The log's.
+        self.name: Final = log.get("name", "events")
+        require_log_name(self.name)
         for parameter in ("heartbeat", "timeout"):
             require_seconds(parameter, options[parameter], 0.01, 3600.0)
         if shared is not None and not isinstance(shared, kind):
             raise TypeError(f"bus must be a {kind.__name__} or None, got {shared!r}")
-        self._name, self._is_shared = prefix + name, shared is not None
+        observers = log["observers"] = tuple(log.get("observers", ()))
+        self._tagged, self._is_shared = prefix + self.name, shared is not None
         #: One for all processes, whether they share a bus or not.
-        self._channel: Final = f"{prefix}aiopurgatory.{name}"
-        self._bus: Final[Bus] = shared or kind(address, [], name=self._channel, **options)
+        self._channel: Final = require_channel(f"{prefix}aiopurgatory.{self.name}", "prefix + 'aiopurgatory.' + name")
+        self._bus: Final[Bus] = shared or kind(address, [], name=self._channel, observers=observers, **options)
         if shared is not None:
             hear_data(shared, self._channel)
         self._wake_ups: WakeUps | None = None
@@ -108,7 +115,7 @@ class LogBus:
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         """Start the bus, and hear messages from then on. Raises: StoreDownError: it cannot connect."""
         self._forget()  # of a loop that was closed
-        self._wake_ups = WakeUps(self._name, notify, notify_all)
+        self._wake_ups = WakeUps(self._tagged, notify, notify_all)
         self._bus.add(self._wake_ups)
         try:
             await self._bus.start()
@@ -122,7 +129,7 @@ class LogBus:
 
     def wake_up(self, topic: str, commit: Commit) -> tuple[str, str]:
         """Return the channel and the message of *commit*."""
-        return self._channel, wake_up(self._name, topic, commit)
+        return self._channel, wake_up(self._tagged, topic, commit)
 
     def _forget(self) -> None:
         if self._wake_ups is not None:
