@@ -138,11 +138,8 @@ class LogFeed(EventFeed):
     # polls
 
     async def first(self, position: Position) -> Answer | None:
-        """Read the answer to a poll. Returns: None: nothing is new."""
-        try:
-            events = await position.next()
-        except (GoneError, NotFoundError) as exc:
-            return self._events.desk.refusals.answer(exc)
+        """Read the answer to a poll. Returns: None: nothing is new. Raises: GoneError, NotFoundError, StoreError."""
+        events = await position.next()
         if events:
             return _listed(position, events)
         # Without an ETag: there is nothing to ask for any more.

@@ -129,8 +129,6 @@ class Inbox(Client):
     listening: asyncio.Task[None] | None = None
     #: Why that has ended: the client has disconnected (None), or another reason.
     _reason: tuple[Exception | None] | None = None
-    #: What the task or the app waits for: room, or a message.
-    _change: asyncio.Future[None] | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
         """The app's send()."""
@@ -146,7 +144,7 @@ class Inbox(Client):
             if listening.done():
                 message: Message = await self.from_server()
                 return message
-            await self._changed()
+            await self._change.wait()
         message = self._kept[0]
         if message["type"] != "http.disconnect":  # that is the last one, at every call
             del self._kept[0]
@@ -161,6 +159,8 @@ class Inbox(Client):
         if self.listening is None:
             self._kept: list[Message] = []
             self._blocks: list[Ended] = []
+            #: Wakes the task and the app, which wait for room or a message.
+            self._change = asyncio.Event()
             # Not by the loop's task factory: an eager task might call *ended* before this returns.
             self.listening = asyncio.Task(self._keep(), loop=asyncio.get_running_loop())
         if self._reason is not None:
@@ -193,16 +193,11 @@ class Inbox(Client):
         """Wait until the app has read what is too much. Raises: TimeoutError: it has read nothing."""
         while sum(MESSAGE + len(message.get("body", b"")) for message in self._kept) >= READ_AHEAD:
             async with asyncio.timeout(UNREAD):
-                await self._changed()
-
-    async def _changed(self) -> None:
-        if self._change is None or self._change.done():
-            self._change = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._change)
+                await self._change.wait()
 
     def _note_change(self) -> None:
-        if self._change is not None and not self._change.done():
-            self._change.set_result(None)
+        self._change.set()
+        self._change.clear()
 
     def _tell(self, reason: Exception | None) -> None:
         self._reason = (reason,)

@@ -181,16 +181,10 @@ class LongPolling(Starting, Answering[K]):
             TypeError, ValueError: *key* is not hashable, or *limit* is no int >= 1.
             RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
         """
-        purgatory, linger = self._desk.purgatory, self._desk.policy.linger
-        if core_of(purgatory).loop.is_foreign_thread():
-            raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
-        if not purgatory.is_open:
-            require_hashable("key", key)
-            checked_limit(limit)
-        elif linger:
-            notify_after(linger, purgatory, key, limit)
+        if self.policy.linger and self.purgatory.is_open:
+            notify_after(self.policy.linger, self.purgatory, key, limit)
         else:
-            purgatory.notify(key, limit)
+            self.purgatory.notify(key, limit)
 
     def notify_all(self) -> None:
         """Call this when notifications may have been lost: checks every poll, as notify() does, without a linger.
@@ -207,14 +201,11 @@ class LongPolling(Starting, Answering[K]):
 
         Raises: TypeError: *key* is not hashable.
         """
-        require_hashable("key", key)
-        purgatory = self.purgatory
-        if not purgatory.is_open:
-            return
-        if self.policy.linger:
-            self._desk.handover.put(key, core_of(purgatory).loop.running, self.notify)
+        if self.policy.linger and self.purgatory.is_open:
+            require_hashable("key", key)
+            self._desk.handover.put(key, core_of(self.purgatory).loop.running, self.notify)
         else:
-            purgatory.notify_threadsafe(key)
+            self.purgatory.notify_threadsafe(key)
 
 
 @final
@@ -274,6 +265,7 @@ def notify_after(seconds: float, purgatory: Purgatory, key: Hashable, limit: Sup
 
     At once if nothing waits under it, or the purgatory is full.
     """
+    core_of(purgatory).loop.check_thread()
     lingering: list[Any] = purgatory.waiting((Linger, key))
     if lingering:
         lingering[0].limit += checked_limit(limit)

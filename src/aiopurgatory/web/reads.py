@@ -76,13 +76,14 @@ def is_answer(exc: BaseException) -> bool:
 
 @final
 class Call:
-    """A call of the source, and the polls that wait for it."""
+    """A call of the source, and the number of polls that wait for its result."""
 
-    __slots__ = ("_call", "_polls", "check", "task")
+    __slots__ = ("_call", "check", "polls", "result", "task")
 
     def __init__(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._call = call
-        self._polls: set[asyncio.Future[Any]] = set()
+        self.polls = 0
+        self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         #: None until it begins.
         self.task: asyncio.Task[Any] | None = None
         #: The newest check that this call is known to follow; 0: none.
@@ -100,30 +101,14 @@ class Call:
         self.task.add_done_callback(self._pass_on)
         self.task.add_done_callback(done)
 
-    def join(self) -> asyncio.Future[Any]:
-        """Return a future that gets the result. Pass it to leave()."""
-        poll = asyncio.get_running_loop().create_future()
-        self._polls.add(poll)
-        return poll
-
-    def leave(self, poll: asyncio.Future[Any]) -> bool:
-        """Returns: whether no poll is left."""
-        self._polls.discard(poll)
-        if poll.done() and not poll.cancelled():
-            poll.exception()  # retrieved, even if its poll was cancelled before it could raise it
-        return not self._polls
-
     def _pass_on(self, task: asyncio.Task[Any]) -> None:
-        exc = None if task.cancelled() else task.exception()
-        for poll in self._polls:
-            if poll.done():
-                pass
-            elif task.cancelled():
-                poll.cancel()
-            elif exc is not None:
-                poll.set_exception(exc)
-            else:
-                poll.set_result(task.result())
+        if task.cancelled():
+            self.result.cancel()
+        elif (exc := task.exception()) is not None:
+            self.result.set_exception(exc)
+            self.result.exception()  # retrieved, even if each poll is cancelled before it could raise it
+        else:
+            self.result.set_result(task.result())
 
 
 @final
@@ -263,9 +248,7 @@ class Reader(Generic[K]):
         return found
 
     async def version(self, resource: K, check: int, asked: Asked | None = None) -> str:
-        """The version of *resource*. Args: check: the newest check that called for it; NO_CHECK: anything else did."""
-        if self.peek:
-            return self.version_now(resource)
+        """Await the version of *resource*. Args: check: the newest check that called for it; NO_CHECK: none did."""
         self._enter()
 
         async def call() -> str:
@@ -275,9 +258,7 @@ class Reader(Generic[K]):
         return found
 
     async def body(self, resource: K, since: str | None, version: str, check: int, asked: Asked | None = None) -> State:
-        """The version and body for a client at version *since*; see Source.read(). Args: check: as for version()."""
-        if self.peek:
-            return self.body_now(resource, since, version)
+        """Await the version and body for a client at version *since*; see Source.read(). Args: as for version()."""
         self._enter()
 
         async def call() -> State:
@@ -305,15 +286,17 @@ class Reader(Generic[K]):
             self._begin_soon()
         if call.task is None and check != NO_CHECK:
             call.check = max(call.check, check)
-        poll = call.join()
+        poll = asyncio.shield(call.result)
+        call.polls += 1
         if asked is not None:
             asked.begin(call, poll)
         try:
             return await poll
         finally:
+            call.polls -= 1
             if asked is not None:
                 asked.end()
-            if call.leave(poll):
+            if not call.polls:
                 line.drop(wanted, call)
                 if call.task is not None:
                     call.task.cancel()
