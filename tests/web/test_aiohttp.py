@@ -115,6 +115,20 @@ async def test_block_ends_with_its_client_and_its_handler_goes_on(site: Site, ca
     assert caplog.records == []
 
 
+async def test_block_that_ends_before_it_is_told_cancels_nothing(site: Site) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        with pytest.raises(DisconnectedError):
+            async with while_connected():
+                await site.purgatory.wait_for(lambda: None, ["n"], timeout=60)
+        async with while_connected():
+            pass
+        await asyncio.sleep(0.01)
+        site.seen.append("ended")
+        return web.Response()
+
+    await site.ask_and_leave(handler, lambda: site.purgatory.num_delayed == 1)
+
+
 async def test_block_without_handler_cancellation_says_what_it_needs(site: Site) -> None:
     async def handler(request: web.Request) -> web.Response:
         with pytest.raises(RuntimeError, match="and handler_cancellation=True for run_app"):

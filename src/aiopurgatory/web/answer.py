@@ -103,24 +103,21 @@ class SourceBusyError(ReadFailedError):
     """No read could begin in time: ``max_reads`` calls are under way."""
 
 
-#: The statuses of refusals.
-_STATUS: Final = {
+#: The statuses of refusals, or the reasons of those with status 503. A subclass comes before its base.
+_REFUSALS: Final[dict[type[Exception], int | str]] = {
     RequestError: 400,
     ExpiredError: 401,
     NotFoundError: 404,
     ReplacedError: 409,
     GoneError: 410,
     UnreadBodyError: 413,
-}
-#: The reasons of refusals with status 503. A subclass comes before its base.
-_REASON: Final = {
     GroupLimitError: "group",
     PurgatoryFullError: "full",
     ReadFailedError: "source",
     PurgatoryClosedError: "closed",
 }
 #: Exceptions that become answers.
-REFUSALS: Final = (*_STATUS, *_REASON)
+REFUSALS: Final = tuple(_REFUSALS)
 #: Those that a purgatory raises.
 _OF_PURGATORY: Final = (PurgatoryClosedError, PurgatoryFullError)
 
@@ -137,10 +134,9 @@ class Refusals:
 
     def answer(self, exc: Exception) -> Answer:
         """Return the answer for *exc*, one of REFUSALS."""
-        for kind, reason in _REASON.items():
-            if isinstance(exc, kind):
-                return self._unavailable(reason, exc)
-        status = next(status for kind, status in _STATUS.items() if isinstance(exc, kind))
+        status = next(found for kind, found in _REFUSALS.items() if isinstance(exc, kind))
+        if isinstance(status, str):
+            return self._unavailable(status, exc)
         after = exc.after if isinstance(exc, GoneError) else None
         return Answer(status, str(exc).encode(errors="replace"), [NO_STORE, PLAIN_TEXT, *resume_from(after)])
 

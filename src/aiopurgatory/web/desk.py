@@ -184,8 +184,8 @@ class Places:
         self.newest: dict[tuple[Hashable, Hashable], ClientOperation[Any]] = {}
         self.groups: dict[Hashable, set[ClientOperation[Any]]] = {}
 
-    def make_room(self, poll: ClientOperation[Any]) -> None:
-        """End the older poll of the same client for the same resource.
+    def take(self, poll: ClientOperation[Any]) -> None:
+        """Take a place for *poll*, and end the older poll of the same client for the same resource.
 
         Raises: GroupLimitError: the group is full even without that one.
         """
@@ -197,8 +197,6 @@ class Places:
         if older is not None:
             older.fail(ReplacedError("the same client has sent a newer poll"))
             self.leave(older)
-
-    def take(self, poll: ClientOperation[Any]) -> None:
         if poll.client is not None:
             self.newest[poll.client, poll.resource] = poll
         if poll.group is not None:
@@ -314,10 +312,9 @@ class Desk:
 
     def place(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
         """Park *op*. Raises: as park(); or an error of its try_complete()."""
-        self.places.make_room(op)
+        self.places.take(op)
         keys = (op.resource,) if request.keys is None else request.keys
         self.purgatory.watch(op, (op.resource, *checked_keys(keys)) if self._adds_keys else keys)
-        self.places.take(op)
 
     def leave(self, poll: ClientOperation[Any]) -> None:
         """Release the place of *poll*. Idempotent."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final, final
 
 from ..purgatory import Purgatory
 from .answer import NO_STORE, PLAIN_TEXT, Answer, UnreadBodyError
-from .asgi import MAX_AFTER, Ended, Listen, Message, Receive, Scope, Send, next_message, send_answer
+from .asgi import MAX_AFTER, Ended, Message, Receive, Scope, Send, next_message, send_answer
 from .connected import Client, DisconnectedError, client
 from .desk import Desk, Policy
 from .signals import require_purgatory
@@ -61,15 +60,13 @@ class PurgatoryMiddleware:
         require_purgatory(purgatory)
         self._app = app
         self._desk = Desk(purgatory, Policy())
-        #: Whether the server runs the app's lifespan: then it was opened for its loop.
-        self._is_live = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind == "lifespan":
             await self._live(scope, receive, send)
             return
-        if not self._is_live and self._desk.loop is not asyncio.get_running_loop():  # which takes a system call
+        if self._desk.loop is not asyncio.get_running_loop():
             await self._desk.enter()
         if kind != "http":
             await self._app(scope, receive, send)
@@ -100,7 +97,6 @@ class PurgatoryMiddleware:
             message: Message = await receive()
             if message["type"] == "lifespan.startup":
                 await self._desk.start()
-                self._is_live = True
             return message
 
         loop = asyncio.get_running_loop()
@@ -108,7 +104,6 @@ class PurgatoryMiddleware:
             await self._app(scope, receive_and_open, send)
         finally:
             if self._desk.loop in (loop, None):  # else this is garbage of a loop that vanished
-                self._is_live = False
                 await self._desk.aclose()
 
 
@@ -123,12 +118,8 @@ class Inbox(Client):
     #: ASGI's receive() and send() of the request.
     from_server: Receive
     to_server: Send
-    #: Whether the answer has begun.
-    has_begun = False
     #: The task that calls receive(), since a block has listened.
     listening: asyncio.Task[None] | None = None
-    #: Why that has ended: the client has disconnected (None), or another reason.
-    _reason: tuple[Exception | None] | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
         """The app's send()."""
@@ -151,22 +142,14 @@ class Inbox(Client):
             self._note_change()
         return message
 
-    def listener(self) -> Listen:
-        return self._listen
-
-    def _listen(self, ended: Ended) -> Callable[[], object]:
-        """Call *ended* when the client disconnects. Returns: stops that."""
+    def listen(self, ended: Ended) -> Callable[[], object]:
         if self.listening is None:
             self._kept: list[Message] = []
-            self._blocks: list[Ended] = []
             #: Wakes the task and the app, which wait for room or a message.
             self._change = asyncio.Event()
             # Not by the loop's task factory: an eager task might call *ended* before this returns.
             self.listening = asyncio.Task(self._keep(), loop=asyncio.get_running_loop())
-        if self._reason is not None:
-            return asyncio.get_running_loop().call_soon(ended, *self._reason).cancel
-        self._blocks.append(ended)
-        return partial(self._blocks.remove, ended)
+        return super().listen(ended)
 
     async def _keep(self) -> None:
         after = 0  # messages after the body
@@ -178,14 +161,14 @@ class Inbox(Client):
                     self._kept.append(message)
                     self._note_change()
                 if is_over:
-                    self._tell(None)
+                    self.tell(None)
                     return
                 after += not message.get("more_body")
                 del message  # the next one may come in hours
                 if not after:
                     await self._room()
         except TimeoutError:
-            self._tell(UnreadBodyError(f"the body has more than {READ_AHEAD} bytes that nobody reads"))
+            self.tell(UnreadBodyError(f"the body has more than {READ_AHEAD} bytes that nobody reads"))
         finally:
             self._note_change()
 
@@ -198,11 +181,6 @@ class Inbox(Client):
     def _note_change(self) -> None:
         self._change.set()
         self._change.clear()
-
-    def _tell(self, reason: Exception | None) -> None:
-        self._reason = (reason,)
-        for ended in self._blocks:
-            ended(reason)
 
     def close(self) -> None:
         """The request is over."""

@@ -146,15 +146,14 @@ class Line:
                 del calls[wanted]
 
 
-@final
-class Asked:
-    """The call that a poll awaits. Once its time is up, it waits MAX_QUEUE seconds at most for a call to begin."""
+class Asking:
+    """What awaits calls for one client. Once its time is up, it waits MAX_QUEUE seconds at most for a call to begin."""
 
     __slots__ = ("_call", "_poll", "_since", "_timer", "is_late")
 
-    def __init__(self, is_late: bool) -> None:
-        """Args: is_late: it has no time from the start."""
-        self.is_late = is_late
+    def __init__(self) -> None:
+        #: Whether its time is up.
+        self.is_late = False
         self._call: Call | None = None
         self._poll: asyncio.Future[Any] | None = None
         self._since = 0.0
@@ -167,7 +166,7 @@ class Asked:
             self.hurry()
 
     def hurry(self) -> None:
-        """The poll's time is up."""
+        """Its time is up."""
         self.is_late = True
         if self._poll is not None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(self._since + MAX_QUEUE, self._give_up)
@@ -247,7 +246,7 @@ class Reader(Generic[K]):
                 self.kept.keep(wanted, found, len(version) + len(found[1]))
         return found
 
-    async def version(self, resource: K, check: int, asked: Asked | None = None) -> str:
+    async def version(self, resource: K, check: int, asked: Asking) -> str:
         """Await the version of *resource*. Args: check: the newest check that called for it; NO_CHECK: none did."""
         self._enter()
 
@@ -257,7 +256,7 @@ class Reader(Generic[K]):
         found: str = await self._share(self._versions, (resource, None), call, check, asked)
         return found
 
-    async def body(self, resource: K, since: str | None, version: str, check: int, asked: Asked | None = None) -> State:
+    async def body(self, resource: K, since: str | None, version: str, check: int, asked: Asking) -> State:
         """Await the version and body for a client at version *since*; see Source.read(). Args: as for version()."""
         self._enter()
 
@@ -274,7 +273,7 @@ class Reader(Generic[K]):
         wanted: tuple[Any, ...],
         read: Callable[[], Coroutine[Any, Any, Any]],
         check: int,
-        asked: Asked | None,
+        asked: Asking,
     ) -> Any:
         kept = line.kept.get(wanted)
         if kept is not None and kept[0] >= check:
@@ -288,14 +287,12 @@ class Reader(Generic[K]):
             call.check = max(call.check, check)
         poll = asyncio.shield(call.result)
         call.polls += 1
-        if asked is not None:
-            asked.begin(call, poll)
+        asked.begin(call, poll)
         try:
             return await poll
         finally:
             call.polls -= 1
-            if asked is not None:
-                asked.end()
+            asked.end()
             if not call.polls:
                 line.drop(wanted, call)
                 if call.task is not None:

@@ -11,7 +11,7 @@ from .answer import MAX_VERSION, NO_STORE, VARY, Answer, SourceBusyError, etag, 
 from .desk import Desk, Parked
 from .poll import Content, LongPoll, ReadPoll
 from .prefer import ANY, K, PollRequest
-from .reads import Asked, Reader
+from .reads import Asking, Reader
 from .stream import EventFeed, event
 
 
@@ -45,7 +45,6 @@ class States(Content[K]):
         self, feed: StateFeed[K], request: PollRequest[K], wait: float, parked: Parked
     ) -> bool | None:
         purgatory = self.desk.purgatory
-        feed.asked = Asked(feed.is_late)
         if wait <= 0 and not purgatory.is_open:
             return await feed.read(NO_CHECK)
         timeout = self.desk.policy.timeout(wait) if wait > 0 else 0.0  # 0: one read
@@ -56,7 +55,7 @@ class States(Content[K]):
 
 
 @final
-class StateFeed(EventFeed, Generic[K]):
+class StateFeed(EventFeed, Asking, Generic[K]):
     """The newest state, whenever the client has another one: a poll gets the first, a stream each."""
 
     is_over = False
@@ -68,23 +67,19 @@ class StateFeed(EventFeed, Generic[K]):
         "_resource",
         "_seen",
         "_status",
-        "asked",
         "is_awaited",
-        "is_late",
         "known",
         "version",
     )
 
     def __init__(self, states: States[K], request: PollRequest[K]) -> None:
+        Asking.__init__(self)
         self.is_awaited = states.reader.peek is None
         self._media_type, self._reader, self._resource = states.media_type, states.reader, request.resource
         #: The versions that the client has.
         self.known = request.known()
         #: The last version that was read, and the last result of version(), which may be older. Empty: none yet.
         self.version = self._seen = ""
-        #: Whether its poll has no time left; and the call of an awaited source that its poll awaits.
-        self.is_late = False
-        self.asked: Asked | None = None
         #: The answer to a poll without news: its status, where 304 answers an If-None-Match; whether it has the body.
         self._status = 304 if request.since is None else 204
         self._is_full = request.respond is not None
@@ -108,14 +103,14 @@ class StateFeed(EventFeed, Generic[K]):
         """Read the version, and the body if the answer has one. Returns: whether the client does not have it."""
         reader, resource, is_awaited = self._reader, self._resource, self.is_awaited
         # Without an await if it is plain: this is the hot path.
-        version = await reader.version(resource, check, self.asked) if is_awaited else reader.version_now(resource)
+        version = await reader.version(resource, check, self) if is_awaited else reader.version_now(resource)
         self.version = self._seen = version
         if self.known is ANY:
             self.known = (version,)
         if self._has_it() and not (self._is_full and self.is_late):
             return False
         wanted = (resource, self.known[0] if len(self.known) == 1 else None, version)
-        found = await reader.body(*wanted, check, self.asked) if is_awaited else reader.body_now(*wanted)
+        found = await reader.body(*wanted, check, self) if is_awaited else reader.body_now(*wanted)
         self.version, self._body = found
         return not self._has_it()
 
@@ -140,12 +135,6 @@ class StateFeed(EventFeed, Generic[K]):
         if body is not None:
             headers.append(self._media_type)
         return Answer(200 if is_new else self._status, body or b"", headers, self.version)
-
-    def hurry(self) -> None:
-        """The poll's time is up: its reads may queue for MAX_QUEUE seconds at most."""
-        self.is_late = True
-        if self.asked is not None:
-            self.asked.hurry()
 
     def _has_it(self) -> bool:
         """Whether the client has the last version that was read: that, or the digest of a long one."""

@@ -96,18 +96,15 @@ class Hosts:
 
     def __init__(self, allowed: Items[str]) -> None:
         require_items("allowed_hosts", allowed, "name")
-        self._names = set[str]()
-        self._endings = list[str]()
-        for host in allowed:
+        hosts = list(allowed)
+        for host in hosts:
             if not isinstance(host, str) or not _ALLOWED.fullmatch(host.lower()):
                 rule = "names without a port, such as 'example.com', '*.example.com', '[::1]' or '*'"
                 raise ValueError(f"allowed_hosts must be {rule}, got {host!r}")
-            if host.startswith("*."):
-                self._endings.append(host[1:].lower())
-            else:
-                self._names.add(host.lower())
-        if not (self._names or self._endings):
+        if not hosts:
             raise ValueError("allowed_hosts must name at least one host, got none")
+        self._names = {host.lower() for host in hosts}
+        self._endings = tuple(name[1:] for name in self._names if name[:2] == "*.")
 
     def allow(self, headers: Sequence[str]) -> bool:
         """Whether a request with these Host headers may be answered. Ports are ignored."""
@@ -115,7 +112,7 @@ class Hosts:
             return True
         if len(headers) != 1 or not (found := _HOST.fullmatch(headers[0].lower())):
             return False
-        return found[1] in self._names or found[1].endswith(tuple(self._endings))
+        return found[1] in self._names or found[1].endswith(self._endings)
 
 
 def is_cross_origin(headers: Mapping[str, str]) -> bool:
