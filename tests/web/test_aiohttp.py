@@ -143,8 +143,9 @@ async def test_block_without_handler_cancellation_says_what_it_needs(site: Site)
 
 @pytest.mark.parametrize("failure", [PurgatoryClosedError, PurgatoryFullError])
 @pytest.mark.parametrize("has_begun", [False, True])
+@pytest.mark.parametrize("cancels", [False, True])
 async def test_refusal_that_leaves_a_handler_is_answered_503(
-    site: Site, failure: type[Exception], has_begun: bool
+    site: Site, failure: type[Exception], has_begun: bool, cancels: bool
 ) -> None:
     async def handler(request: web.Request) -> web.Response:
         if has_begun:
@@ -152,7 +153,7 @@ async def test_refusal_that_leaves_a_handler_is_answered_503(
         raise failure("refused")
 
     async with (
-        site.served(handler) as address,
+        site.served(handler, cancels) as address,
         ClientSession() as client,
         client.get("http://{}:{}/".format(*address)) as answer,
     ):

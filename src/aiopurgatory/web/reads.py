@@ -75,13 +75,35 @@ def is_answer(exc: BaseException) -> bool:
 
 
 @final
+class Line:
+    """The calls of one method, by their arguments.
+
+    Args: kept: has results, with Call.check of each. size: the bytes of a result.
+    """
+
+    __slots__ = ("begun", "kept", "size", "waiting")
+
+    def __init__(self, kept: Kept[tuple[int, Any]], size: Callable[[Any], int]) -> None:
+        #: Calls that have not begun.
+        self.waiting: OrderedDict[tuple[Any, ...], Call] = OrderedDict()
+        #: By arguments: the newest call that has begun and not ended.
+        self.begun: dict[tuple[Any, ...], Call] = {}
+        self.kept, self.size = kept, size
+
+    def find(self, wanted: tuple[Any, ...], check: int) -> Call | None:
+        """Return a call for a poll that the check with this number has woken."""
+        call = self.begun.get(wanted)
+        return call if call is not None and call.check >= check else self.waiting.get(wanted)
+
+
+@final
 class Call:
-    """A call of the source, and the number of polls that wait for its result."""
+    """A call of the source with the arguments *wanted*, and the number of polls that wait for its result."""
 
-    __slots__ = ("_call", "check", "polls", "result", "task")
+    __slots__ = ("_read", "check", "line", "polls", "result", "task", "wanted")
 
-    def __init__(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        self._call = call
+    def __init__(self, line: Line, wanted: tuple[Any, ...], read: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self.line, self.wanted, self._read = line, wanted, read
         self.polls = 0
         self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         #: None until it begins.
@@ -89,61 +111,39 @@ class Call:
         #: The newest check that this call is known to follow; 0: none.
         self.check = 0
 
-    def begin(self, done: Callable[[asyncio.Task[Any]], object]) -> None:
-        call = self._call()
+    def begin(self, done: Callable[[Call], object]) -> None:
+        """Begin: later polls need one that begins later, unless a check before this woke them."""
+        read = self._read()
         try:
             # Not create_task(): the app's own task factory may begin it at once. In an empty context: its result is for
             # many requests.
-            self.task = asyncio.Task(call, loop=asyncio.get_running_loop(), context=Context())
+            self.task = asyncio.Task(read, loop=asyncio.get_running_loop(), context=Context())
         except BaseException:
-            call.close()
+            read.close()
             raise
-        self.task.add_done_callback(self._pass_on)
-        self.task.add_done_callback(done)
+        self.task.add_done_callback(partial(self._end, done))
+        del self.line.waiting[self.wanted]
+        self.line.begun[self.wanted] = self
 
-    def _pass_on(self, task: asyncio.Task[Any]) -> None:
+    def drop(self) -> None:
+        """Nobody is to join this any more."""
+        for calls in (self.line.waiting, self.line.begun):
+            if calls.get(self.wanted) is self:
+                del calls[self.wanted]
+
+    def _end(self, done: Callable[[Call], object], task: asyncio.Task[Any]) -> None:
+        self.drop()
         if task.cancelled():
             self.result.cancel()
         elif (exc := task.exception()) is not None:
             self.result.set_exception(exc)
             self.result.exception()  # retrieved, even if each poll is cancelled before it could raise it
         else:
-            self.result.set_result(task.result())
-
-
-@final
-class Line:
-    """The calls of one method, by their arguments.
-
-    Args: kept: has results, with Call.check of each. size: the bytes of a result.
-    """
-
-    __slots__ = ("_begun", "kept", "size", "waiting")
-
-    def __init__(self, kept: Kept[tuple[int, Any]], size: Callable[[Any], int]) -> None:
-        #: Calls that have not begun.
-        self.waiting: OrderedDict[tuple[Any, ...], Call] = OrderedDict()
-        #: By arguments: the newest call that has begun and not ended.
-        self._begun: dict[tuple[Any, ...], Call] = {}
-        self.kept, self.size = kept, size
-
-    def find(self, wanted: tuple[Any, ...], check: int) -> Call | None:
-        """Return a call for a poll that the check with this number has woken."""
-        call = self._begun.get(wanted)
-        return call if call is not None and call.check >= check else self.waiting.get(wanted)
-
-    def begin(self, done: Callable[[Line, tuple[Any, ...], Call, asyncio.Task[Any]], object]) -> None:
-        """Begin the oldest call: later polls need one that begins later, unless a check before this woke them."""
-        wanted, call = next(iter(self.waiting.items()))
-        call.begin(partial(done, self, wanted, call))
-        del self.waiting[wanted]
-        self._begun[wanted] = call
-
-    def drop(self, wanted: tuple[Any, ...], call: Call) -> None:
-        """Nobody is to join *call* any more."""
-        for calls in (self.waiting, self._begun):
-            if calls.get(wanted) is call:
-                del calls[wanted]
+            found = task.result()
+            self.result.set_result(found)
+            if self.check and is_short(*self.wanted[:2]):
+                self.line.kept.keep(self.wanted, (self.check, found), self.line.size(found))
+        done(self)
 
 
 class Asking:
@@ -280,7 +280,7 @@ class Reader(Generic[K]):
             return kept[1]
         call = line.find(wanted, check)
         if call is None:
-            call = line.waiting[wanted] = Call(read)
+            call = line.waiting[wanted] = Call(line, wanted, read)
         if call.task is None:
             self._begin_soon()
         if call.task is None and check != NO_CHECK:
@@ -294,7 +294,7 @@ class Reader(Generic[K]):
             call.polls -= 1
             asked.end()
             if not call.polls:
-                line.drop(wanted, call)
+                call.drop()
                 if call.task is not None:
                     call.task.cancel()
             del call, poll, asked  # an exception keeps this frame
@@ -311,17 +311,13 @@ class Reader(Generic[K]):
         try:
             while self._free > 0 and (self._bodies.waiting or self._versions.waiting):
                 line = self._bodies if self._bodies.waiting else self._versions
-                line.begin(self._end)
+                next(iter(line.waiting.values())).begin(self._end)
                 self._free -= 1
         except BaseException:  # of a signal handler
             self._begin_soon()
             raise
 
-    def _end(self, line: Line, wanted: tuple[Any, ...], call: Call, task: asyncio.Task[Any]) -> None:
-        line.drop(wanted, call)
-        if call.check and not task.cancelled() and task.exception() is None and is_short(*wanted[:2]):
-            found = task.result()
-            line.kept.keep(wanted, (call.check, found), line.size(found))
-        if line in (self._bodies, self._versions):  # else it is of an earlier loop
+    def _end(self, call: Call) -> None:
+        if call.line in (self._bodies, self._versions):  # else it is of an earlier loop
             self._free += 1
             self._begin()

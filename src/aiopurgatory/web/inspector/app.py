@@ -30,6 +30,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
@@ -174,7 +175,7 @@ class Inspector:
         polling = LongPolling(polls, self._views, policy=POLICY)
         # The page sends its cursor as If-None-Match. Scripts may pass it in the query.
         state = LongPollRoute(polling, resource=self._number, since=lambda scope: scope.query.get("after"))
-        self._line: _Line | None = None
+        self._lines: WeakKeyDictionary[AbstractEventLoop, _Line] = WeakKeyDictionary()
         self._app = Starlette(
             routes=[
                 Route("/", self._page),
@@ -208,10 +209,7 @@ class Inspector:
         text = request.query_params.get("key", "").strip()
         if not 0 < len(text) <= MAX_SEARCH:
             raise HTTPException(400, f"key must have 1 to {MAX_SEARCH} characters")
-        loop = running_loop()
-        if self._line is None or self._line.loop is not loop:
-            self._line = _Line(loop)
-        line = self._line
+        line = self._lines.setdefault(running_loop(), _Line())
         if line.length >= MAX_SEARCHES:
             raise HTTPException(503, f"{MAX_SEARCHES} searches are waiting or running", {"retry-after": "5"})
         line.length += 1
@@ -250,8 +248,7 @@ def _with_headers(send: Send) -> Send:
 class _Line:
     """The searches of one event loop: one runs, the others queue."""
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
-        self.loop = loop
+    def __init__(self) -> None:
         self.first = asyncio.Lock()
         self.length = 0
 
