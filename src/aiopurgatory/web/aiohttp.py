@@ -56,7 +56,8 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         here, context = Client(), copy_context()
-        if _tells_of_clients(request):
+        server = getattr(request.protocol, "_manager", None)  # None: the client has left
+        if server is None or server.handler_cancellation:  # else it never cancels the handler
             context.run(client.set, here)
         task = context.run(asyncio.ensure_future, handler(request))
         try:
@@ -96,9 +97,3 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
     app.on_response_prepare.append(note_begin)
     app.cleanup_ctx.append(life)
     app.on_shutdown.append(stop)
-
-
-def _tells_of_clients(request: web.Request) -> bool:
-    """Whether aiohttp cancels the handler of *request* when its client disconnects."""
-    server = getattr(request.protocol, "_manager", None)  # None: the client has left
-    return server is None or bool(server.handler_cancellation)

@@ -134,21 +134,18 @@ class Refusals:
 
     def answer(self, exc: Exception) -> Answer:
         """Return the answer for *exc*, one of REFUSALS."""
-        status = next(found for kind, found in _REFUSALS.items() if isinstance(exc, kind))
-        if isinstance(status, str):
-            return self._unavailable(status, exc)
-        after = exc.after if isinstance(exc, GoneError) else None
-        return Answer(status, str(exc).encode(errors="replace"), [NO_STORE, PLAIN_TEXT, *resume_from(after)])
+        found = next(found for kind, found in _REFUSALS.items() if isinstance(exc, kind))
+        text = str(exc).encode(errors="replace")
+        if isinstance(found, int):
+            return Answer(found, text, [NO_STORE, PLAIN_TEXT, *resume_from(getattr(exc, "after", None))])
+        self.by_reason[found] += 1
+        headers = [NO_STORE, (b"retry-after", b"%d" % randint(*self._retry_after)), (b"refused", found.encode())]
+        if found == "closed":  # it goes to all polls at once, and a body would take another write for each
+            return Answer(503, b"", headers)
+        return Answer(503, text, [*headers, PLAIN_TEXT])
 
     def answer_handler(self, exc: Exception) -> Answer | None:
         """Return the answer for *exc*, which has left a handler, maybe in a group; None: no purgatory has raised it."""
         while isinstance(exc, ExceptionGroup) and exc.split(_OF_PURGATORY)[1] is None:
             exc = exc.exceptions[0]
         return self.answer(exc) if isinstance(exc, _OF_PURGATORY) else None
-
-    def _unavailable(self, reason: str, exc: Exception) -> Answer:
-        self.by_reason[reason] += 1
-        headers = [NO_STORE, (b"retry-after", b"%d" % randint(*self._retry_after)), (b"refused", reason.encode())]
-        if reason == "closed":  # it goes to all polls at once, and a body would take another write for each
-            return Answer(503, b"", headers)
-        return Answer(503, str(exc).encode(), [*headers, PLAIN_TEXT])

@@ -10,7 +10,7 @@ from ..purgatory import Purgatory
 from .answer import NO_STORE, PLAIN_TEXT, Answer, UnreadBodyError
 from .asgi import MAX_AFTER, Ended, Message, Receive, Scope, Send, next_message, send_answer
 from .connected import Client, DisconnectedError, client
-from .desk import Desk, Policy
+from .desk import Desk
 from .signals import require_purgatory
 
 #: Bytes of a body to read ahead for the app while a block listens. Each message counts MESSAGE bytes more.
@@ -59,7 +59,7 @@ class PurgatoryMiddleware:
     def __init__(self, app: Callable[..., Awaitable[None]], purgatory: Purgatory) -> None:
         require_purgatory(purgatory)
         self._app = app
-        self._desk = Desk(purgatory, Policy())
+        self._desk = Desk(purgatory)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -84,7 +84,8 @@ class PurgatoryMiddleware:
         finally:
             client.reset(token)
             if inbox.listening is not None:
-                inbox.close()
+                inbox.listening.cancel()
+                inbox.listening = None  # its context refers to the inbox: cut the cycle
 
     def _answer(self, exc: Exception) -> Answer | None:
         """Return the answer for *exc*, which has left a handler; None: it is none of ours."""
@@ -181,9 +182,3 @@ class Inbox(Client):
     def _note_change(self) -> None:
         self._change.set()
         self._change.clear()
-
-    def close(self) -> None:
-        """The request is over."""
-        assert self.listening is not None
-        self.listening.cancel()
-        self.listening = None  # its context refers to this: cut the cycle

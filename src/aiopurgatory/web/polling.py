@@ -114,17 +114,14 @@ class LongPolling(Starting, Answering[K]):
             raise TypeError(f"purgatory must come before source: LongPolling(purgatory, source), got source={source!r}")
         require_purgatory(purgatory)
         reader = Reader(source, max_body_bytes, max_reads)
-        if policy is not None and not isinstance(policy, Policy):
-            raise TypeError(f"policy must be a Policy or None, got {policy!r}")
         require_text("media_type", media_type)
-        policy = Policy() if policy is None else policy
         self._desk: Final = Desk(
             purgatory, policy, polling=self, name=name, observers=observers, stop_signals=stop_signals
         )
         super().__init__(States(self._desk, reader, media_type.encode("latin-1")))
         self._kept: Final = reader.kept
         self.purgatory: Final = purgatory
-        self.policy: Final = policy
+        self.policy: Final = self._desk.policy
         self.name: Final = self._desk.name
 
     def __repr__(self) -> str:

@@ -154,9 +154,7 @@ class Asking:
     def __init__(self) -> None:
         #: Whether its time is up.
         self.is_late = False
-        self._call: Call | None = None
         self._poll: asyncio.Future[Any] | None = None
-        self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, call: Call, poll: asyncio.Future[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Final, Generic, cast, final
 from ..core.kit import NO_CHECK, AwaitedWait, core_of
 from ..errors import GoneError
 from ..waits import read_until
-from .answer import MAX_VERSION, NO_STORE, VARY, Answer, SourceBusyError, etag, tag_of
+from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag, tag_of
 from .desk import Desk, Parked
 from .poll import Content, LongPoll, ReadPoll
 from .prefer import ANY, K, PollRequest
@@ -22,7 +22,7 @@ class States(Content[K]):
     def __init__(self, desk: Desk, reader: Reader[K], media_type: bytes) -> None:
         super().__init__(desk)
         self.reader: Final = reader
-        self.media_type: Final = (b"content-type", media_type)
+        self._media_type: Final = (b"content-type", media_type)
 
     def feed(self, request: PollRequest[K]) -> StateFeed[K]:
         return StateFeed(self, request)
@@ -31,7 +31,7 @@ class States(Content[K]):
         feed, peek = StateFeed(self, request), self.reader.peek
         feed.is_late = wait <= 0
         if peek is None:
-            is_new = await self._read_until_news(feed, request, wait, parked)
+            is_new = await self._await(feed, request, wait, parked)
         elif not (is_new := await feed.read(NO_CHECK)) and wait > 0:
             poll = LongPoll(request, self.desk.policy.timeout(wait), peek, feed.version)
             self.desk.park(poll, request, parked)
@@ -39,11 +39,9 @@ class States(Content[K]):
             await parked[0]
             feed.known, feed.is_late = (feed.version,), True
             is_new = await feed.read(NO_CHECK)
-        return feed.answer(is_new)
+        return feed.answer(is_new, self._media_type)
 
-    async def _read_until_news(
-        self, feed: StateFeed[K], request: PollRequest[K], wait: float, parked: Parked
-    ) -> bool | None:
+    async def _await(self, feed: StateFeed[K], request: PollRequest[K], wait: float, parked: Parked) -> bool | None:
         purgatory = self.desk.purgatory
         if wait <= 0 and not purgatory.is_open:
             return await feed.read(NO_CHECK)
@@ -59,23 +57,12 @@ class StateFeed(EventFeed, Asking, Generic[K]):
     """The newest state, whenever the client has another one: a poll gets the first, a stream each."""
 
     is_over = False
-    __slots__ = (
-        "_body",
-        "_is_full",
-        "_media_type",
-        "_reader",
-        "_resource",
-        "_seen",
-        "_status",
-        "is_awaited",
-        "known",
-        "version",
-    )
+    __slots__ = ("_body", "_is_full", "_reader", "_resource", "_seen", "_status", "is_awaited", "known", "version")
 
     def __init__(self, states: States[K], request: PollRequest[K]) -> None:
         Asking.__init__(self)
         self.is_awaited = states.reader.peek is None
-        self._media_type, self._reader, self._resource = states.media_type, states.reader, request.resource
+        self._reader, self._resource = states.reader, request.resource
         #: The versions that the client has.
         self.known = request.known()
         #: The last version that was read, and the last result of version(), which may be older. Empty: none yet.
@@ -129,11 +116,11 @@ class StateFeed(EventFeed, Asking, Generic[K]):
         finally:
             del poll  # an exception keeps this frame
 
-    def answer(self, is_new: bool | None) -> Answer:
+    def answer(self, is_new: bool | None, media_type: RawHeader) -> Answer:
         """Return the answer to a poll, of what was read last."""
         headers, body = [etag(self.version), NO_STORE, VARY], self._body if is_new or self._is_full else None
         if body is not None:
-            headers.append(self._media_type)
+            headers.append(media_type)
         return Answer(200 if is_new else self._status, body or b"", headers, self.version)
 
     def _has_it(self) -> bool:
