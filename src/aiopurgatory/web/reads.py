@@ -154,6 +154,7 @@ class Asking:
     def __init__(self) -> None:
         #: Whether its time is up.
         self.is_late = False
+        self._call: Call | None = None
         self._poll: asyncio.Future[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -179,15 +180,6 @@ class Asking:
             self._poll.set_exception(SourceBusyError("the source is busy: a read could not begin in time"))
 
 
-def _apart(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *method* of a source, to be called in an empty context: what it returns is for many requests."""
-
-    def call(*args: Any) -> Any:
-        return Context().run(method, *args)
-
-    return call
-
-
 class Reader(Generic[K]):
     """Reads *source*: in memory, or by awaited calls that polls share.
 
@@ -211,9 +203,11 @@ class Reader(Generic[K]):
         require_int("max_reads", max_reads, 1)
         self._source: Final = cast(Any, source)
         self._name: Final = type(source).__name__
+        # In an empty context: what they return is for many requests.
+        version, read = self._source.version, self._source.read
         #: Source.version, unchecked, for the checks of parked polls; None: it has to be awaited.
-        self.peek: Final[Callable[[K], str] | None] = None if is_async else _apart(self._source.version)
-        self._read: Final = _apart(self._source.read)
+        self.peek: Callable[[K], str] | None = None if is_async else lambda name: Context().run(version, name)
+        self._read: Callable[..., Any] = lambda *wanted: Context().run(read, *wanted)
         self.kept: Final = Kept[Any](max_body_bytes)
         self._max_reads: Final = max_reads
         self._outages: Final = Outages(f"the source {self._name}")
