@@ -121,6 +121,8 @@ class Inbox(Client):
     to_server: Send
     #: The task that calls receive(), since a block has listened.
     listening: asyncio.Task[None] | None = None
+    #: Wakes the task and the app, once they have waited for room or a message.
+    _change: asyncio.Event | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
         """The app's send()."""
@@ -136,7 +138,7 @@ class Inbox(Client):
             if listening.done():
                 message: Message = await self.from_server()
                 return message
-            await self._change.wait()
+            await self._changed()
         message = self._kept[0]
         if message["type"] != "http.disconnect":  # that is the last one, at every call
             del self._kept[0]
@@ -146,8 +148,6 @@ class Inbox(Client):
     def listen(self, ended: Ended) -> Callable[[], object]:
         if self.listening is None:
             self._kept: list[Message] = []
-            #: Wakes the task and the app, which wait for room or a message.
-            self._change = asyncio.Event()
             # Not by the loop's task factory: an eager task might call *ended* before this returns.
             self.listening = asyncio.Task(self._keep(), loop=asyncio.get_running_loop())
         return super().listen(ended)
@@ -177,8 +177,13 @@ class Inbox(Client):
         """Wait until the app has read what is too much. Raises: TimeoutError: it has read nothing."""
         while sum(MESSAGE + len(message.get("body", b"")) for message in self._kept) >= READ_AHEAD:
             async with asyncio.timeout(UNREAD):
-                await self._change.wait()
+                await self._changed()
+
+    async def _changed(self) -> None:
+        self._change = self._change or asyncio.Event()
+        await self._change.wait()
 
     def _note_change(self) -> None:
-        self._change.set()
-        self._change.clear()
+        if self._change is not None:
+            self._change.set()
+            self._change.clear()
