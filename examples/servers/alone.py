@@ -24,12 +24,12 @@ async def serving(*apps: Any) -> AsyncIterator[list[str]]:
     """Serve each of *apps* on a free port of 127.0.0.1. Yields: their addresses."""
     addresses = []
     async with asyncio.TaskGroup() as group:
-        servers = []
+        servers, serving = [], []
         for app in apps:
             listener = socket.create_server(("127.0.0.1", 0))
-            server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+            server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=10))
             servers.append(server)
-            group.create_task(server.serve([listener]))
+            serving.append(group.create_task(server.serve([listener])))
             addresses.append(f"http://127.0.0.1:{listener.getsockname()[1]}")
         try:
             while not all(server.started for server in servers):  # noqa: ASYNC110 uvicorn has no event for it
@@ -38,3 +38,4 @@ async def serving(*apps: Any) -> AsyncIterator[list[str]]:
         finally:
             for server in servers:
                 server.should_exit = True
+            await asyncio.wait(serving)  # the group would cancel them after an error, and uvloop then waits for ever

@@ -29,6 +29,6 @@ def redis() -> Iterator[Redis]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 of another process, in part
             await asyncio.sleep(0.01)

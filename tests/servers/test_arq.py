@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -29,8 +28,14 @@ pytestmark = [
 ]
 
 
+#: The work that is not to end yet.
+held: set[int] = set()
+
+
 async def work(ctx: dict[str, Any], number: int) -> int:
     await asyncio.sleep(0.1)
+    while number in held:  # noqa: ASYNC110 the loops of several tests come and go
+        await asyncio.sleep(0.01)
     return number
 
 
@@ -75,14 +80,16 @@ async def queued(pool: ArqRedis, name: str, *arguments: int) -> Job:
 async def test_results_and_errors_are_those_of_arq(redis: Redis) -> None:
     async with served(redis) as (pool, purgatory):
         job = await queued(pool, "work", 7)
-        assert await arq_results.result(purgatory, job, timeout=10.0) == 7
+        assert await arq_results.result(purgatory, job, timeout=60.0) == 7
         assert await arq_results.result(purgatory, job, timeout=0.0) == 7
         with pytest.raises(ValueError, match="no"):
-            await arq_results.result(purgatory, await queued(pool, "fail"), timeout=10.0)
+            await arq_results.result(purgatory, await queued(pool, "fail"), timeout=60.0)
         with pytest.raises(ResultNotFound):
-            await arq_results.result(purgatory, Job("unknown", pool), timeout=10.0)
+            await arq_results.result(purgatory, Job("unknown", pool), timeout=60.0)
+        held.add(1)
         with pytest.raises(TimeoutError):
             await arq_results.result(purgatory, await queued(pool, "work", 1), timeout=0.01)
+        held.clear()
         assert purgatory.num_delayed == 0
 
 
@@ -93,13 +100,15 @@ async def test_results_are_served_over_http(redis: Redis) -> None:
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client,
     ):
+        held.add(7)
         number = (await queued(pool, "work", 7)).job_id
         assert (await client.get(f"/jobs/{number}")).json() == {"state": "running"}
         assert (await client.get(f"/jobs/{number}?wait=0")).status_code == 204
-        assert (await client.get(f"/jobs/{number}?wait=9")).json() == {"state": "done", "result": 7}
+        held.clear()
+        assert (await client.get(f"/jobs/{number}?wait=30")).json() == {"state": "done", "result": 7}
         number = (await queued(pool, "fail")).job_id
         failed = {"state": "failed", "result": "ValueError('no')"}
-        assert (await client.get(f"/jobs/{number}?wait=9")).json() == failed
+        assert (await client.get(f"/jobs/{number}?wait=30")).json() == failed
         assert (await client.get("/jobs/unknown?wait=5")).status_code == 404
 
 
@@ -107,13 +116,12 @@ async def test_results_are_served_over_http(redis: Redis) -> None:
 async def test_every_wait_ends_whatever_happens_to_the_bus(redis: Redis, fault: str) -> None:
     async with Proxy(redis.port) as proxy, served(redis, proxy.port) as (pool, purgatory):
         jobs = [await queued(pool, "work", number) for number in range(200)]
-        start = time.monotonic()
-        waits = [asyncio.create_task(arq_results.result(purgatory, job, timeout=30.0)) for job in jobs]
+        waits = [asyncio.create_task(arq_results.result(purgatory, job, timeout=300.0)) for job in jobs]
         await asyncio.sleep(0.05)
         if fault != "none":
             getattr(proxy, fault)()
-        assert await asyncio.gather(*waits) == list(range(200))
-        assert time.monotonic() - start < 25.0
+        async with asyncio.timeout(120):  # and not at their deadlines
+            assert await asyncio.gather(*waits) == list(range(200))
 
 
 async def test_the_example_runs_by_itself(capsys: pytest.CaptureFixture[str]) -> None:

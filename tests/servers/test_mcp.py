@@ -68,13 +68,14 @@ def run(bus: str, engine: str, fault: str) -> dict[str, Any]:
     if engine == "postgres" and shutil.which("initdb") is None and not Path("/usr/lib/postgresql").exists():
         pytest.skip("PostgreSQL is not installed: make programs")
     command = [sys.executable, str(HERE / "mcp_run.py"), bus, engine, fault]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     print(done.stdout, end="")
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["redis", "postgres"])
 @pytest.mark.parametrize("fault", ["killed", "cut", "dead"])
 def test_listeners_miss_nothing(engine: str, fault: str) -> None:
@@ -83,10 +84,12 @@ def test_listeners_miss_nothing(engine: str, fault: str) -> None:
     assert found["errors"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["killed", "cut", "dead"])
 def test_control_the_sketch_of_the_sdks_page_misses(fault: str) -> None:
     assert run("sketch", "redis", fault)["missed"] > 100
 
 
+@pytest.mark.slow
 def test_control_reconnecting_and_retrying_misses_what_is_lost_silently() -> None:
     assert run("tuned", "redis", "dead")["missed"] > 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -26,8 +25,14 @@ pytestmark = pytest.mark.servers
 Started = tuple[AsyncTaskiqDecoratedTask[[int], int], RedisAsyncResultBackend[Any], Purgatory]
 
 
+#: The work that is not to end yet.
+held: set[int] = set()
+
+
 async def work(number: int) -> int:
     await asyncio.sleep(0.1)
+    while number in held:  # noqa: ASYNC110 the loops of several tests come and go
+        await asyncio.sleep(0.01)
     if number < 0:
         raise ValueError("no")
     return number
@@ -57,9 +62,9 @@ async def served(redis: Redis, bus_port: int | None = None) -> AsyncIterator[Sta
 async def test_results_and_errors_are_those_of_taskiq(redis: Redis) -> None:
     async with served(redis) as (task, backend, purgatory):
         queued = await task.kiq(7)
-        assert (await taskiq_results.result(purgatory, queued, timeout=10.0)).return_value == 7
+        assert (await taskiq_results.result(purgatory, queued, timeout=60.0)).return_value == 7
         assert (await taskiq_results.result(purgatory, queued, timeout=0.0)).return_value == 7
-        failed = await taskiq_results.result(purgatory, await task.kiq(-1), timeout=10.0)
+        failed = await taskiq_results.result(purgatory, await task.kiq(-1), timeout=60.0)
         with pytest.raises(ValueError, match="no"):
             failed.raise_for_error()
         with pytest.raises(TimeoutError):
@@ -74,26 +79,27 @@ async def test_results_are_served_over_http(redis: Redis) -> None:
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client,
     ):
+        held.add(7)
         number = (await task.kiq(7)).task_id
         assert (await client.get(f"/tasks/{number}")).json() == {"state": "running"}
         assert (await client.get(f"/tasks/{number}?wait=0")).status_code == 204
-        assert (await client.get(f"/tasks/{number}?wait=9")).json() == {"state": "done", "result": 7}
+        held.clear()
+        assert (await client.get(f"/tasks/{number}?wait=30")).json() == {"state": "done", "result": 7}
         number = (await task.kiq(-1)).task_id
         failed = {"state": "failed", "result": "ValueError('no')"}
-        assert (await client.get(f"/tasks/{number}?wait=9")).json() == failed
+        assert (await client.get(f"/tasks/{number}?wait=30")).json() == failed
 
 
 @pytest.mark.parametrize("fault", ["none", "cut", "swallow", "deafen"])
 async def test_every_wait_ends_whatever_happens_to_the_bus(redis: Redis, fault: str) -> None:
     async with Proxy(redis.port) as proxy, served(redis, proxy.port) as (task, _, purgatory):
         queued = [await task.kiq(number) for number in range(200)]
-        start = time.monotonic()
-        waits = [asyncio.create_task(taskiq_results.result(purgatory, each, timeout=30.0)) for each in queued]
+        waits = [asyncio.create_task(taskiq_results.result(purgatory, each, timeout=300.0)) for each in queued]
         await asyncio.sleep(0.05)
         if fault != "none":
             getattr(proxy, fault)()
-        assert [result.return_value for result in await asyncio.gather(*waits)] == list(range(200))
-        assert time.monotonic() - start < 25.0
+        async with asyncio.timeout(120):  # and not at their deadlines
+            assert [result.return_value for result in await asyncio.gather(*waits)] == list(range(200))
 
 
 async def test_the_example_runs_by_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,6 +115,20 @@ async def test_block_ends_with_its_client_and_its_handler_goes_on(site: Site, ca
     assert caplog.records == []
 
 
+async def test_block_that_ends_before_it_is_told_cancels_nothing(site: Site) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        with pytest.raises(DisconnectedError):
+            async with while_connected():
+                await site.purgatory.wait_for(lambda: None, ["n"], timeout=60)
+        async with while_connected():
+            pass
+        await asyncio.sleep(0.01)
+        site.seen.append("ended")
+        return web.Response()
+
+    await site.ask_and_leave(handler, lambda: site.purgatory.num_delayed == 1)
+
+
 async def test_block_without_handler_cancellation_says_what_it_needs(site: Site) -> None:
     async def handler(request: web.Request) -> web.Response:
         with pytest.raises(RuntimeError, match="and handler_cancellation=True for run_app"):
@@ -129,8 +143,9 @@ async def test_block_without_handler_cancellation_says_what_it_needs(site: Site)
 
 @pytest.mark.parametrize("failure", [PurgatoryClosedError, PurgatoryFullError])
 @pytest.mark.parametrize("has_begun", [False, True])
+@pytest.mark.parametrize("cancels", [False, True])
 async def test_refusal_that_leaves_a_handler_is_answered_503(
-    site: Site, failure: type[Exception], has_begun: bool
+    site: Site, failure: type[Exception], has_begun: bool, cancels: bool
 ) -> None:
     async def handler(request: web.Request) -> web.Response:
         if has_begun:
@@ -138,7 +153,7 @@ async def test_refusal_that_leaves_a_handler_is_answered_503(
         raise failure("refused")
 
     async with (
-        site.served(handler) as address,
+        site.served(handler, cancels) as address,
         ClientSession() as client,
         client.get("http://{}:{}/".format(*address)) as answer,
     ):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
@@ -14,31 +12,19 @@ import pytest
 
 from aiopurgatory import Observer, Purgatory
 from aiopurgatory.web import LongPolling
-from aiopurgatory.web.asgi import Message, Receive
+from aiopurgatory.web.asgi import Message
 
 from .polls import KNOWN, Counters, Polls, settle
 
 DISCONNECT: Message = {"type": "http.disconnect"}
 PART: Message = {"type": "http.request", "body": b"", "more_body": True}
 Messages = asyncio.Queue[Message]
-Middleware = Callable[[Receive, Callable[[], Awaitable[Message]]], Receive]
 
 user: ContextVar[str] = ContextVar("user")
 pytestmark = pytest.mark.usefixtures("at_once")
 
 
-def around(receive: Receive, wrapper: Callable[[], Awaitable[Message]]) -> Receive:
-    return wrapper
-
-
-@pytest.fixture(params=[around, lambda receive, wrapper: functools.wraps(receive)(wrapper)], ids=["plain", "wraps"])
-def middleware(request: pytest.FixtureRequest) -> Middleware:
-    """How a middleware wraps receive(): OpenTelemetry's uses functools.wraps()."""
-    wrap: Middleware = request.param
-    return wrap
-
-
-async def test_receive_of_each_poll_has_the_context_of_its_request(polls: Polls, middleware: Middleware) -> None:
+async def test_receive_of_each_poll_has_the_context_of_its_request(polls: Polls) -> None:
     seen: dict[str, list[str]] = {"ann": [], "bob": []}
 
     async def poll(name: str, messages: Messages) -> int:
@@ -50,7 +36,7 @@ async def test_receive_of_each_poll_has_the_context_of_its_request(polls: Polls,
             seen[name].append(user.get())
             return message
 
-        return (await polls.start(receive=middleware(messages.get, receive))).status
+        return (await polls.start(receive=receive)).status
 
     queues = {name: Messages() for name in seen}
     tasks = [asyncio.create_task(poll(*one)) for one in queues.items()]
@@ -64,14 +50,14 @@ async def test_receive_of_each_poll_has_the_context_of_its_request(polls: Polls,
     assert seen == {"ann": ["ann"] * 4, "bob": ["bob"] * 4}
 
 
-async def test_receive_of_a_middleware_can_do_what_needs_a_task(polls: Polls, middleware: Middleware) -> None:
+async def test_receive_of_a_middleware_can_do_what_needs_a_task(polls: Polls) -> None:
     messages = Messages()
 
     async def receive() -> Message:
         async with asyncio.timeout(60):
             return await messages.get()
 
-    poll = polls.start(receive=middleware(messages.get, receive), wait=5)
+    poll = polls.start(receive=receive, wait=5)
     await settle()
     messages.put_nowait(DISCONNECT)
     assert (await asyncio.wait_for(poll, 5)).status == 499

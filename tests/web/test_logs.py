@@ -119,6 +119,12 @@ async def test_route_of_a_polling_takes_no_policy(purgatory: Purgatory, route: A
 
 
 @either
+async def test_policy_of_another_type_is_refused(log: EventLog, route: Any) -> None:
+    with pytest.raises(TypeError, match=r"policy must be a Policy or None, got 30\.0"):
+        route(log, policy=30.0)
+
+
+@either
 def test_route_of_something_else_is_refused(route: Any) -> None:
     with pytest.raises(TypeError, match=r"^served must be a LongPolling, a LogPolling or an EventLog, got 7$"):
         route(7)

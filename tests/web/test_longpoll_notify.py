@@ -176,7 +176,7 @@ def left_by(call: Callable[[], object]) -> int:
 
 
 async def test_notify_in_another_thread_is_refused(polls: Polls) -> None:
-    refusal = pytest.raises(RuntimeError, match=r"from here, use notify_threadsafe\(key\)$")
+    refusal = pytest.raises(RuntimeError, match=r"from here, use notify_threadsafe\(key\)")
     with refusal:
         in_thread(lambda: polls.polling.notify("n"))
     poll = await polls.park()

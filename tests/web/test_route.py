@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,9 +29,6 @@ PART: Message = {**WHOLE_BODY, "more_body": True}
 
 class Exchange:
     """One request, as a server has it."""
-
-    #: Is receive() one that need not be listened to in a task?
-    plain = False
 
     def __init__(self, route: Any, *headers: tuple[bytes, bytes], given: Sequence[Message] = (), **scope: Any) -> None:
         self.route = route
@@ -68,10 +64,7 @@ class Exchange:
         return asyncio.ensure_future(self.run())
 
     async def run(self) -> None:
-        receive = functools.partial(self.receive)
-        if self.plain:
-            receive.__module__ = "uvicorn.protocols.http"
-        await self.route(self.scope, receive, self.send)
+        await self.route(self.scope, self.receive, self.send)
 
     @property
     def status(self) -> int:
@@ -96,11 +89,6 @@ async def parked(route: Any, *headers: tuple[bytes, bytes], **scope: Any) -> tup
     task = exchange.start()
     await settle()
     return exchange, task
-
-
-@pytest.fixture(params=["task", "plain"])
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Exchange, "plain", request.param == "plain")
 
 
 @pytest.fixture
@@ -247,7 +235,6 @@ async def test_lines_of_a_header_are_one_list_unless_too_long(
 # the client leaves
 
 
-@pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("body", [[], [WHOLE_BODY], [PART, WHOLE_BODY]])
 async def test_client_leaves_and_its_task_goes_on(route: LongPollRoute, polls: Polls, body: list[Message]) -> None:
     exchange, task = await parked(route, given=body)
@@ -259,7 +246,6 @@ async def test_client_leaves_and_its_task_goes_on(route: LongPollRoute, polls: P
     assert polls.polling.statistics().answered == {499: 1}
 
 
-@pytest.mark.usefixtures("kind")
 async def test_client_and_server_in_one_turn_are_answered_as_stopped(route: LongPollRoute, polls: Polls) -> None:
     exchange, task = await parked(route)
     exchange.give(DISCONNECT)
@@ -270,7 +256,6 @@ async def test_client_and_server_in_one_turn_are_answered_as_stopped(route: Long
     assert exchange.status == 503
 
 
-@pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("turns", range(7))
 async def test_client_leaves_at_any_turn_and_nothing_stays(route: LongPollRoute, polls: Polls, turns: int) -> None:
     exchange = Exchange(route, given=[WHOLE_BODY])
@@ -289,7 +274,6 @@ async def test_client_leaves_at_any_turn_and_nothing_stays(route: LongPollRoute,
     check_empty(polls.polling)
 
 
-@pytest.mark.usefixtures("kind")
 async def test_receive_that_always_returns_does_not_block_the_loop(route: LongPollRoute, polls: Polls) -> None:
     exchange, poll = await parked(route, given=[WHOLE_BODY] * 1_000)
     for _ in range(100):
@@ -300,7 +284,6 @@ async def test_receive_that_always_returns_does_not_block_the_loop(route: LongPo
     assert exchange.status == 200
 
 
-@pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("parts", [62, 63, 64, 70])
 async def test_body_in_many_parts_does_not_hide_that_its_client_leaves(route: LongPollRoute, parts: int) -> None:
     exchange, poll = await parked(route, given=[PART] * parts + [WHOLE_BODY])
@@ -313,7 +296,6 @@ async def test_body_in_many_parts_does_not_hide_that_its_client_leaves(route: Lo
         assert exchange.sent[1]["body"] == b"the request has a body in more than 64 parts; send none"
 
 
-@pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("failure", [OSError, RuntimeError, asyncio.CancelledError])
 async def test_receive_that_raises_is_a_disconnect(
     route: LongPollRoute, caplog: pytest.LogCaptureFixture, failure: type[BaseException]
@@ -335,7 +317,6 @@ async def test_receive_that_cannot_be_called_harms_no_other(route: LongPollRoute
     def receive() -> Any:
         raise ZeroDivisionError
 
-    receive.__module__ = "uvicorn.protocols.http"
     first, second = asyncio.ensure_future(route(broken.scope, receive, broken.send)), other.start()
     await first
     await settle()
@@ -362,7 +343,6 @@ async def test_send_that_fails_otherwise_raises_in_the_server(route: LongPollRou
         await Broken(route, NOTHING).run()
 
 
-@pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("ending", ["news", "leave", "at once", "close"])
 async def test_ended_poll_needs_no_garbage_collector(
     route: LongPollRoute, polls: Polls, ending: str, kept: Kept

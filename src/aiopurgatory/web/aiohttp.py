@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import copy_context
-from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from ..purgatory import Purgatory
 from .answer import Refusals
-from .asgi import Ended, Listen
 from .connected import Client, DisconnectedError, client
 
 if TYPE_CHECKING:
@@ -18,30 +16,6 @@ if TYPE_CHECKING:
 
 #: Seconds that handlers of disconnected clients may still run when the app stops.
 GRACE = 10.0
-
-
-@final
-class _Client(Client):
-    """The client of a request. Its future *left* exists once its handler listens: then that runs to its end."""
-
-    __slots__ = ("has_begun", "left")
-
-    def __init__(self) -> None:
-        self.left: asyncio.Future[None] | None = None
-        #: Whether the answer has begun.
-        self.has_begun = False
-
-    def listener(self) -> Listen:
-        self.left = self.left or asyncio.get_running_loop().create_future()
-        return partial(_listen, self.left)
-
-
-def _listen(left: asyncio.Future[None], ended: Ended) -> Callable[[], object]:
-    def end(_: object) -> None:
-        ended(None)
-
-    left.add_done_callback(end)
-    return partial(left.remove_done_callback, end)
 
 
 def setup(app: web.Application, purgatory: Purgatory) -> None:
@@ -81,8 +55,9 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
     async def to_its_end(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        here, context = _Client(), copy_context()
-        if _tells_of_clients(request):
+        here, context = Client(), copy_context()
+        server = getattr(request.protocol, "_manager", None)  # None: the client has left
+        if server is None or server.handler_cancellation:  # else it never cancels the handler
             context.run(client.set, here)
         task = context.run(asyncio.ensure_future, handler(request))
         try:
@@ -94,18 +69,17 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
                 raise
             return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
         except asyncio.CancelledError:
-            if here.left is None or task.done():
+            if here.blocks is None or task.done():
                 task.cancel()
                 return await task
-            if not here.left.done():
-                here.left.set_result(None)
+            here.tell(None)
             deserted.add(task)
             task.add_done_callback(end)
             raise
 
     async def note_begin(request: web.Request, response: web.StreamResponse) -> None:
         here = client.get(None)
-        if isinstance(here, _Client):
+        if here is not None:
             here.has_begun = True
 
     async def life(app: web.Application) -> AsyncIterator[None]:
@@ -123,9 +97,3 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
     app.on_response_prepare.append(note_begin)
     app.cleanup_ctx.append(life)
     app.on_shutdown.append(stop)
-
-
-def _tells_of_clients(request: web.Request) -> bool:
-    """Whether aiohttp cancels the handler of *request* when its client disconnects."""
-    server = getattr(request.protocol, "_manager", None)  # None: the client has left
-    return server is None or bool(server.handler_cancellation)

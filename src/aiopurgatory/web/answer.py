@@ -103,24 +103,21 @@ class SourceBusyError(ReadFailedError):
     """No read could begin in time: ``max_reads`` calls are under way."""
 
 
-#: The statuses of refusals.
-_STATUS: Final = {
+#: The statuses of refusals, or the reasons of those with status 503. A subclass comes before its base.
+_REFUSALS: Final[dict[type[Exception], int | str]] = {
     RequestError: 400,
     ExpiredError: 401,
     NotFoundError: 404,
     ReplacedError: 409,
     GoneError: 410,
     UnreadBodyError: 413,
-}
-#: The reasons of refusals with status 503. A subclass comes before its base.
-_REASON: Final = {
     GroupLimitError: "group",
     PurgatoryFullError: "full",
     ReadFailedError: "source",
     PurgatoryClosedError: "closed",
 }
 #: Exceptions that become answers.
-REFUSALS: Final = (*_STATUS, *_REASON)
+REFUSALS: Final = tuple(_REFUSALS)
 #: Those that a purgatory raises.
 _OF_PURGATORY: Final = (PurgatoryClosedError, PurgatoryFullError)
 
@@ -137,22 +134,18 @@ class Refusals:
 
     def answer(self, exc: Exception) -> Answer:
         """Return the answer for *exc*, one of REFUSALS."""
-        for kind, reason in _REASON.items():
-            if isinstance(exc, kind):
-                return self._unavailable(reason, exc)
-        status = next(status for kind, status in _STATUS.items() if isinstance(exc, kind))
-        after = exc.after if isinstance(exc, GoneError) else None
-        return Answer(status, str(exc).encode(errors="replace"), [NO_STORE, PLAIN_TEXT, *resume_from(after)])
+        found = next(found for kind, found in _REFUSALS.items() if isinstance(exc, kind))
+        text = str(exc).encode(errors="replace")
+        if isinstance(found, int):
+            return Answer(found, text, [NO_STORE, PLAIN_TEXT, *resume_from(getattr(exc, "after", None))])
+        self.by_reason[found] += 1
+        headers = [NO_STORE, (b"retry-after", b"%d" % randint(*self._retry_after)), (b"refused", found.encode())]
+        if found == "closed":  # it goes to all polls at once, and a body would take another write for each
+            return Answer(503, b"", headers)
+        return Answer(503, text, [*headers, PLAIN_TEXT])
 
     def answer_handler(self, exc: Exception) -> Answer | None:
         """Return the answer for *exc*, which has left a handler, maybe in a group; None: no purgatory has raised it."""
         while isinstance(exc, ExceptionGroup) and exc.split(_OF_PURGATORY)[1] is None:
             exc = exc.exceptions[0]
         return self.answer(exc) if isinstance(exc, _OF_PURGATORY) else None
-
-    def _unavailable(self, reason: str, exc: Exception) -> Answer:
-        self.by_reason[reason] += 1
-        headers = [NO_STORE, (b"retry-after", b"%d" % randint(*self._retry_after)), (b"refused", reason.encode())]
-        if reason == "closed":  # it goes to all polls at once, and a body would take another write for each
-            return Answer(503, b"", headers)
-        return Answer(503, str(exc).encode(), [*headers, PLAIN_TEXT])

@@ -14,19 +14,40 @@ from typing import Any, Final, final
 from ..arguments import require_function
 from ..errors import PurgatoryError
 from .answer import UnreadBodyError
-from .asgi import MAX_PARTS, Listen, Receive, listen
+from .asgi import MAX_PARTS, Ended, Listen, Receive, listen
 
 logger = logging.getLogger("aiopurgatory")
 
 
 class Client:
-    """The client of a request, as a middleware knows it. (It is no ABC: isinstance() would take ten times as long.)"""
+    """The client of a request, as a middleware knows it, and what listens for its disconnect."""
 
-    __slots__ = ()
+    #: Whether the answer has begun.
+    has_begun = False
+    #: What to tell; None: nothing has listened yet.
+    blocks: list[Ended] | None = None
+    #: Why those are ended, once they are; see Ended.
+    reason: tuple[Exception | None] | None = None
 
     def listener(self) -> Listen:
         """Return what listens for the disconnect. From now on, the handler counts as one that does."""
-        raise NotImplementedError
+        if self.blocks is None:
+            self.blocks = []
+        return self.listen
+
+    def listen(self, ended: Ended) -> Callable[[], object]:
+        """Call *ended* when the client disconnects. Returns: stops that."""
+        if self.reason is not None:
+            return asyncio.get_running_loop().call_soon(ended, *self.reason).cancel
+        assert self.blocks is not None
+        self.blocks.append(ended)
+        return partial(self.blocks.remove, ended)
+
+    def tell(self, reason: Exception | None) -> None:
+        """The client has disconnected (None), or that would not be noticed for this *reason*."""
+        self.reason = (reason,)
+        for ended in self.blocks or ():
+            ended(reason)
 
 
 #: The client of the running handler, in an app with a middleware of this library.

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from contextvars import Context, copy_context
 from dataclasses import dataclass
+from math import inf
 from random import random
 from typing import Any, Final, Generic, TypeAlias, final
 
@@ -88,9 +89,9 @@ class Policy:
         """Return the wait of a client that asked for *asked* seconds; None: it asked for none. 0: answer at once."""
         return self.max_wait if asked is None or asked > self.max_wait else asked
 
-    def age(self) -> float | None:
+    def age(self) -> float:
         """Return how long a stream may last: not the same for all, so that clients don't return in a herd."""
-        return self.max_age and self.max_age * (1 - random() * self.jitter)
+        return inf if self.max_age is None else self.max_age * (1 - random() * self.jitter)
 
     def timeout(self, wait: float) -> float:
         """Return how long to park a poll with the wait *wait*."""
@@ -184,8 +185,8 @@ class Places:
         self.newest: dict[tuple[Hashable, Hashable], ClientOperation[Any]] = {}
         self.groups: dict[Hashable, set[ClientOperation[Any]]] = {}
 
-    def make_room(self, poll: ClientOperation[Any]) -> None:
-        """End the older poll of the same client for the same resource.
+    def take(self, poll: ClientOperation[Any]) -> None:
+        """Take a place for *poll*, and end the older poll of the same client for the same resource.
 
         Raises: GroupLimitError: the group is full even without that one.
         """
@@ -197,8 +198,6 @@ class Places:
         if older is not None:
             older.fail(ReplacedError("the same client has sent a newer poll"))
             self.leave(older)
-
-    def take(self, poll: ClientOperation[Any]) -> None:
         if poll.client is not None:
             self.newest[poll.client, poll.resource] = poll
         if poll.group is not None:
@@ -220,6 +219,7 @@ class Desk:
     """Parks clients in *purgatory*, refuses them, and counts both.
 
     Args:
+        policy: None: the default one.
         polling: the object that observers get in opened() and closed(); None: those are not called.
         name: labels the statistics; None: the purgatory's.
         observers: are told beside the purgatory's.
@@ -230,7 +230,7 @@ class Desk:
     def __init__(
         self,
         purgatory: Purgatory,
-        policy: Policy,
+        policy: Policy | None = None,
         *,
         polling: object = None,
         name: str | None = None,
@@ -240,18 +240,20 @@ class Desk:
     ) -> None:
         if name is not None:
             require_name("name", name)
+        if policy is not None and not isinstance(policy, Policy):
+            raise TypeError(f"policy must be a Policy or None, got {policy!r}")
         if not isinstance(stop_signals, bool):
             raise TypeError(f"stop_signals must be a bool, got {stop_signals!r}")
         self.purgatory: Final = purgatory
-        self.policy: Final = policy
+        self.policy: Final = Policy() if policy is None else policy
         self.name: Final = purgatory.name if name is None else name
         self._polling = polling
         self._observers = checked_observers(observers)
         self._stop_signals = stop_signals
         self._adds_keys = adds_keys
-        self.places = Places(policy.max_per_group)
+        self.places = Places(self.policy.max_per_group)
         self._newcomers = Newcomers()
-        self.refusals: Final = Refusals(policy.retry_after)
+        self.refusals: Final = Refusals(self.policy.retry_after)
         #: Open streams.
         self.streams = 0
         #: Answers by status.
@@ -314,10 +316,9 @@ class Desk:
 
     def place(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
         """Park *op*. Raises: as park(); or an error of its try_complete()."""
-        self.places.make_room(op)
+        self.places.take(op)
         keys = (op.resource,) if request.keys is None else request.keys
         self.purgatory.watch(op, (op.resource, *checked_keys(keys)) if self._adds_keys else keys)
-        self.places.take(op)
 
     def leave(self, poll: ClientOperation[Any]) -> None:
         """Release the place of *poll*. Idempotent."""

@@ -33,7 +33,7 @@ class LogEvents(Content[Any]):
     has_ids = True
 
     def __init__(self, log: EventLog, policy: Policy | None) -> None:
-        super().__init__(Desk(log.purgatory, policy or Policy(), adds_keys=True))
+        super().__init__(Desk(log.purgatory, policy, adds_keys=True))
         self.log = log
         # An unknown topic is waited for, then there is a 404 to send. If it is an empty one, nothing is waited for.
         self.patience = 0.0 if log.unknown_timeout == inf else log.unknown_timeout * (1 + 2 * SPREAD)
@@ -52,38 +52,35 @@ class LogEvents(Content[Any]):
 
         404 comes at the end of the poll's wait, or of the log's ``unknown_timeout`` if that is shorter, and not None.
         """
-        feed = LogFeed(self, request)
+        purgatory, feed = self.desk.purgatory, LogFeed(self, request)
         try:
-            return await self._first_of(feed, request, wait, parked)
+            position = await feed.open()
+            time = core_of(purgatory).loop.time
+            until = time() + (self.desk.policy.timeout(wait) if wait > 0 else 0.0)
+            # When the poll ends: later than its own wait if the first read of its topic needs the time.
+            end = until if position.is_read else max(until, time() + FIRST_READ)
+
+            def has_answer(_: Any) -> bool:
+                nonlocal end
+                if end > until and position.is_read:
+                    end = until
+                    purgatory.reschedule(parked[-1], end - time())
+                return position.has_answer()
+
+            is_over = False
+            while (found := await feed.first(position)) is None and not is_over and (left := end - time()) > 0.0:
+                if parked:  # it has to wait again: the server was down
+                    self.desk.leave(parked.pop())
+                poll = LongPoll(request, left, has_answer, False)
+                self.desk.park(poll, request, parked)
+                del poll  # an exception keeps this frame
+                await parked[0]
+                is_over = parked[0].expired  # by its deadline, or by expire_all()
+            return found or feed.rest(position)
         except StoreError as exc:
             raise self.failed(exc) from exc
         finally:
             feed.close()
-
-    async def _first_of(self, feed: LogFeed, request: PollRequest[Any], wait: float, parked: Parked) -> Answer:
-        purgatory, position = self.desk.purgatory, await feed.open()
-        time = core_of(purgatory).loop.time
-        until = time() + (self.desk.policy.timeout(wait) if wait > 0 else 0.0)
-        # When the poll ends: later than its own wait if the first read of its topic needs the time.
-        end = until if position.is_read else max(until, time() + FIRST_READ)
-
-        def has_answer(_: Any) -> bool:
-            nonlocal end
-            if end > until and position.is_read:
-                end = until
-                purgatory.reschedule(parked[-1], end - time())
-            return position.has_answer()
-
-        is_over = False
-        while (found := await feed.first(position)) is None and not is_over and (left := end - time()) > 0.0:
-            if parked:  # it has to wait again: the server was down
-                self.desk.leave(parked.pop())
-            poll = LongPoll(request, left, has_answer, False)
-            self.desk.park(poll, request, parked)
-            del poll  # an exception keeps this frame
-            await parked[0]
-            is_over = parked[0].expired  # by its deadline, or by expire_all()
-        return found or feed.rest(position)
 
 
 @final
@@ -104,9 +101,23 @@ class LogFeed(EventFeed):
         self._position: Position | None = None
 
     async def open(self) -> Position:
-        """Join the topic. Raises: see _position()."""
-        position = self._position = await _position(self._events.log, self._topic, self._after)
-        return position
+        """Join the topic.
+
+        Raises:
+            TypeError: the topic is no str, as with a path's parameter of another type. No client can mend that.
+            NotFoundError: no topic can have that name.
+            PurgatoryClosedError; errors of ``EventLog.start()``.
+        """
+        topic, log = self._topic, self._events.log
+        if not isinstance(topic, str):
+            raise TypeError(
+                f"resource must be a str, the topic of the log {log.name!r}, got {topic!r}; a path's parameter must "
+                "have no converter, as in /runs/{run}, or pass resource=lambda scope: str(...)"
+            )
+        if not 1 <= len(topic) <= _MAX_TOPIC or "\0" in topic:
+            raise NotFoundError("there is no such topic")
+        self._position = await position_in(log, topic, self._after)
+        return self._position
 
     def has_news(self, is_checked: bool) -> bool:
         return self._position is not None and self._position.has_news()
@@ -138,11 +149,8 @@ class LogFeed(EventFeed):
     # polls
 
     async def first(self, position: Position) -> Answer | None:
-        """Read the answer to a poll. Returns: None: nothing is new."""
-        try:
-            events = await position.next()
-        except (GoneError, NotFoundError) as exc:
-            return self._events.desk.refusals.answer(exc)
+        """Read the answer to a poll. Returns: None: nothing is new. Raises: GoneError, NotFoundError, StoreError."""
+        events = await position.next()
         if events:
             return _listed(position, events)
         # Without an ETag: there is nothing to ask for any more.
@@ -152,24 +160,6 @@ class LogFeed(EventFeed):
         """Return the answer to a poll whose time is up. Raises: NotFoundError, StoreError."""
         position.require_topic()
         return _listed(position, [], self._status)
-
-
-async def _position(log: EventLog, topic: Any, after: str | None) -> Position:
-    """Return the position of a client in *topic*.
-
-    Raises:
-        TypeError: *topic* is no str, as with a path's parameter of another type. No client can mend that.
-        NotFoundError: no topic can have that name.
-        PurgatoryClosedError; errors of ``EventLog.start()``.
-    """
-    if not isinstance(topic, str):
-        raise TypeError(
-            f"resource must be a str, the topic of the log {log.name!r}, got {topic!r}; a path's parameter must have "
-            "no converter, as in /runs/{run}, or pass resource=lambda scope: str(...)"
-        )
-    if not 1 <= len(topic) <= _MAX_TOPIC or "\0" in topic:
-        raise NotFoundError("there is no such topic")
-    return await position_in(log, topic, after)
 
 
 def _listed(position: Position, events: list[Event], status: int = 200) -> Answer:

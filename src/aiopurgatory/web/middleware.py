@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final, final
 
 from ..purgatory import Purgatory
 from .answer import NO_STORE, PLAIN_TEXT, Answer, UnreadBodyError
-from .asgi import MAX_AFTER, Ended, Listen, Message, Receive, Scope, Send, next_message, send_answer
+from .asgi import MAX_AFTER, Ended, Message, Receive, Scope, Send, next_message, send_answer
 from .connected import Client, DisconnectedError, client
-from .desk import Desk, Policy
+from .desk import Desk
 from .signals import require_purgatory
 
 #: Bytes of a body to read ahead for the app while a block listens. Each message counts MESSAGE bytes more.
@@ -60,16 +59,14 @@ class PurgatoryMiddleware:
     def __init__(self, app: Callable[..., Awaitable[None]], purgatory: Purgatory) -> None:
         require_purgatory(purgatory)
         self._app = app
-        self._desk = Desk(purgatory, Policy())
-        #: Whether the server runs the app's lifespan: then it was opened for its loop.
-        self._is_live = False
+        self._desk = Desk(purgatory)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind == "lifespan":
             await self._live(scope, receive, send)
             return
-        if not self._is_live and self._desk.loop is not asyncio.get_running_loop():  # which takes a system call
+        if self._desk.loop is not asyncio.get_running_loop():
             await self._desk.enter()
         if kind != "http":
             await self._app(scope, receive, send)
@@ -87,7 +84,8 @@ class PurgatoryMiddleware:
         finally:
             client.reset(token)
             if inbox.listening is not None:
-                inbox.close()
+                inbox.listening.cancel()
+                inbox.listening = None  # its context refers to the inbox: cut the cycle
 
     def _answer(self, exc: Exception) -> Answer | None:
         """Return the answer for *exc*, which has left a handler; None: it is none of ours."""
@@ -100,7 +98,6 @@ class PurgatoryMiddleware:
             message: Message = await receive()
             if message["type"] == "lifespan.startup":
                 await self._desk.start()
-                self._is_live = True
             return message
 
         loop = asyncio.get_running_loop()
@@ -108,7 +105,6 @@ class PurgatoryMiddleware:
             await self._app(scope, receive_and_open, send)
         finally:
             if self._desk.loop in (loop, None):  # else this is garbage of a loop that vanished
-                self._is_live = False
                 await self._desk.aclose()
 
 
@@ -123,14 +119,10 @@ class Inbox(Client):
     #: ASGI's receive() and send() of the request.
     from_server: Receive
     to_server: Send
-    #: Whether the answer has begun.
-    has_begun = False
     #: The task that calls receive(), since a block has listened.
     listening: asyncio.Task[None] | None = None
-    #: Why that has ended: the client has disconnected (None), or another reason.
-    _reason: tuple[Exception | None] | None = None
-    #: What the task or the app waits for: room, or a message.
-    _change: asyncio.Future[None] | None = None
+    #: Wakes the task and the app, once they have waited for room or a message.
+    _change: asyncio.Event | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
         """The app's send()."""
@@ -153,20 +145,12 @@ class Inbox(Client):
             self._note_change()
         return message
 
-    def listener(self) -> Listen:
-        return self._listen
-
-    def _listen(self, ended: Ended) -> Callable[[], object]:
-        """Call *ended* when the client disconnects. Returns: stops that."""
+    def listen(self, ended: Ended) -> Callable[[], object]:
         if self.listening is None:
             self._kept: list[Message] = []
-            self._blocks: list[Ended] = []
             # Not by the loop's task factory: an eager task might call *ended* before this returns.
             self.listening = asyncio.Task(self._keep(), loop=asyncio.get_running_loop())
-        if self._reason is not None:
-            return asyncio.get_running_loop().call_soon(ended, *self._reason).cancel
-        self._blocks.append(ended)
-        return partial(self._blocks.remove, ended)
+        return super().listen(ended)
 
     async def _keep(self) -> None:
         after = 0  # messages after the body
@@ -178,14 +162,14 @@ class Inbox(Client):
                     self._kept.append(message)
                     self._note_change()
                 if is_over:
-                    self._tell(None)
+                    self.tell(None)
                     return
                 after += not message.get("more_body")
                 del message  # the next one may come in hours
                 if not after:
                     await self._room()
         except TimeoutError:
-            self._tell(UnreadBodyError(f"the body has more than {READ_AHEAD} bytes that nobody reads"))
+            self.tell(UnreadBodyError(f"the body has more than {READ_AHEAD} bytes that nobody reads"))
         finally:
             self._note_change()
 
@@ -196,21 +180,10 @@ class Inbox(Client):
                 await self._changed()
 
     async def _changed(self) -> None:
-        if self._change is None or self._change.done():
-            self._change = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._change)
+        self._change = self._change or asyncio.Event()
+        await self._change.wait()
 
     def _note_change(self) -> None:
-        if self._change is not None and not self._change.done():
-            self._change.set_result(None)
-
-    def _tell(self, reason: Exception | None) -> None:
-        self._reason = (reason,)
-        for ended in self._blocks:
-            ended(reason)
-
-    def close(self) -> None:
-        """The request is over."""
-        assert self.listening is not None
-        self.listening.cancel()
-        self.listening = None  # its context refers to this: cut the cycle
+        if self._change is not None:
+            self._change.set()
+            self._change.clear()

@@ -62,9 +62,7 @@ class LongPoll(ClientOperation[K]):
 
     __slots__ = (*SLOTS, "_known", "_read")
 
-    def __init__(
-        self, request: PollRequest[K], timeout: float | None, read: Callable[[K], object], known: object
-    ) -> None:
+    def __init__(self, request: PollRequest[K], timeout: float, read: Callable[[K], object], known: object) -> None:
         super().__init__(timeout)
         self.place(request)
         self._read, self._known = read, known
@@ -79,7 +77,7 @@ class ReadPoll(AwaitedWait, ClientOperation[K]):
 
     __slots__ = (*SLOTS, "_hurry")
 
-    def __init__(self, core: Core, request: PollRequest[K], timeout: float | None, hurry: Callable[[], object]) -> None:
+    def __init__(self, core: Core, request: PollRequest[K], timeout: float, hurry: Callable[[], object]) -> None:
         super().__init__(timeout)
         self.place(request)
         self._hurry = hurry

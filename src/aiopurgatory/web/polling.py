@@ -114,17 +114,14 @@ class LongPolling(Starting, Answering[K]):
             raise TypeError(f"purgatory must come before source: LongPolling(purgatory, source), got source={source!r}")
         require_purgatory(purgatory)
         reader = Reader(source, max_body_bytes, max_reads)
-        if policy is not None and not isinstance(policy, Policy):
-            raise TypeError(f"policy must be a Policy or None, got {policy!r}")
         require_text("media_type", media_type)
-        policy = Policy() if policy is None else policy
         self._desk: Final = Desk(
             purgatory, policy, polling=self, name=name, observers=observers, stop_signals=stop_signals
         )
         super().__init__(States(self._desk, reader, media_type.encode("latin-1")))
         self._kept: Final = reader.kept
         self.purgatory: Final = purgatory
-        self.policy: Final = policy
+        self.policy: Final = self._desk.policy
         self.name: Final = self._desk.name
 
     def __repr__(self) -> str:
@@ -181,16 +178,10 @@ class LongPolling(Starting, Answering[K]):
             TypeError, ValueError: *key* is not hashable, or *limit* is no int >= 1.
             RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
         """
-        purgatory, linger = self._desk.purgatory, self._desk.policy.linger
-        if core_of(purgatory).loop.is_foreign_thread():
-            raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
-        if not purgatory.is_open:
-            require_hashable("key", key)
-            checked_limit(limit)
-        elif linger:
-            notify_after(linger, purgatory, key, limit)
+        if self.policy.linger and self.purgatory.is_open:
+            notify_after(self.policy.linger, self.purgatory, key, limit)
         else:
-            purgatory.notify(key, limit)
+            self.purgatory.notify(key, limit)
 
     def notify_all(self) -> None:
         """Call this when notifications may have been lost: checks every poll, as notify() does, without a linger.
@@ -207,14 +198,11 @@ class LongPolling(Starting, Answering[K]):
 
         Raises: TypeError: *key* is not hashable.
         """
-        require_hashable("key", key)
-        purgatory = self.purgatory
-        if not purgatory.is_open:
-            return
-        if self.policy.linger:
-            self._desk.handover.put(key, core_of(purgatory).loop.running, self.notify)
+        if self.policy.linger and self.purgatory.is_open:
+            require_hashable("key", key)
+            self._desk.handover.put(key, core_of(self.purgatory).loop.running, self.notify)
         else:
-            purgatory.notify_threadsafe(key)
+            self.purgatory.notify_threadsafe(key)
 
 
 @final
@@ -274,6 +262,7 @@ def notify_after(seconds: float, purgatory: Purgatory, key: Hashable, limit: Sup
 
     At once if nothing waits under it, or the purgatory is full.
     """
+    core_of(purgatory).loop.check_thread()
     lingering: list[Any] = purgatory.waiting((Linger, key))
     if lingering:
         lingering[0].limit += checked_limit(limit)

@@ -75,104 +75,87 @@ def is_answer(exc: BaseException) -> bool:
 
 
 @final
-class Call:
-    """A call of the source, and the polls that wait for it."""
-
-    __slots__ = ("_call", "_polls", "check", "task")
-
-    def __init__(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        self._call = call
-        self._polls: set[asyncio.Future[Any]] = set()
-        #: None until it begins.
-        self.task: asyncio.Task[Any] | None = None
-        #: The newest check that this call is known to follow; 0: none.
-        self.check = 0
-
-    def begin(self, done: Callable[[asyncio.Task[Any]], object]) -> None:
-        call = self._call()
-        try:
-            # Not create_task(): the app's own task factory may begin it at once. In an empty context: its result is for
-            # many requests.
-            self.task = asyncio.Task(call, loop=asyncio.get_running_loop(), context=Context())
-        except BaseException:
-            call.close()
-            raise
-        self.task.add_done_callback(self._pass_on)
-        self.task.add_done_callback(done)
-
-    def join(self) -> asyncio.Future[Any]:
-        """Return a future that gets the result. Pass it to leave()."""
-        poll = asyncio.get_running_loop().create_future()
-        self._polls.add(poll)
-        return poll
-
-    def leave(self, poll: asyncio.Future[Any]) -> bool:
-        """Returns: whether no poll is left."""
-        self._polls.discard(poll)
-        if poll.done() and not poll.cancelled():
-            poll.exception()  # retrieved, even if its poll was cancelled before it could raise it
-        return not self._polls
-
-    def _pass_on(self, task: asyncio.Task[Any]) -> None:
-        exc = None if task.cancelled() else task.exception()
-        for poll in self._polls:
-            if poll.done():
-                pass
-            elif task.cancelled():
-                poll.cancel()
-            elif exc is not None:
-                poll.set_exception(exc)
-            else:
-                poll.set_result(task.result())
-
-
-@final
 class Line:
     """The calls of one method, by their arguments.
 
     Args: kept: has results, with Call.check of each. size: the bytes of a result.
     """
 
-    __slots__ = ("_begun", "kept", "size", "waiting")
+    __slots__ = ("begun", "kept", "size", "waiting")
 
     def __init__(self, kept: Kept[tuple[int, Any]], size: Callable[[Any], int]) -> None:
         #: Calls that have not begun.
         self.waiting: OrderedDict[tuple[Any, ...], Call] = OrderedDict()
         #: By arguments: the newest call that has begun and not ended.
-        self._begun: dict[tuple[Any, ...], Call] = {}
+        self.begun: dict[tuple[Any, ...], Call] = {}
         self.kept, self.size = kept, size
 
     def find(self, wanted: tuple[Any, ...], check: int) -> Call | None:
         """Return a call for a poll that the check with this number has woken."""
-        call = self._begun.get(wanted)
+        call = self.begun.get(wanted)
         return call if call is not None and call.check >= check else self.waiting.get(wanted)
-
-    def begin(self, done: Callable[[Line, tuple[Any, ...], Call, asyncio.Task[Any]], object]) -> None:
-        """Begin the oldest call: later polls need one that begins later, unless a check before this woke them."""
-        wanted, call = next(iter(self.waiting.items()))
-        call.begin(partial(done, self, wanted, call))
-        del self.waiting[wanted]
-        self._begun[wanted] = call
-
-    def drop(self, wanted: tuple[Any, ...], call: Call) -> None:
-        """Nobody is to join *call* any more."""
-        for calls in (self.waiting, self._begun):
-            if calls.get(wanted) is call:
-                del calls[wanted]
 
 
 @final
-class Asked:
-    """The call that a poll awaits. Once its time is up, it waits MAX_QUEUE seconds at most for a call to begin."""
+class Call:
+    """A call of the source with the arguments *wanted*, and the number of polls that wait for its result."""
+
+    __slots__ = ("_read", "check", "line", "polls", "result", "task", "wanted")
+
+    def __init__(self, line: Line, wanted: tuple[Any, ...], read: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self.line, self.wanted, self._read = line, wanted, read
+        self.polls = 0
+        self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        #: None until it begins.
+        self.task: asyncio.Task[Any] | None = None
+        #: The newest check that this call is known to follow; 0: none.
+        self.check = 0
+
+    def begin(self, done: Callable[[Call], object]) -> None:
+        """Begin: later polls need one that begins later, unless a check before this woke them."""
+        read = self._read()
+        try:
+            # Not create_task(): the app's own task factory may begin it at once. In an empty context: its result is for
+            # many requests.
+            self.task = asyncio.Task(read, loop=asyncio.get_running_loop(), context=Context())
+        except BaseException:
+            read.close()
+            raise
+        self.task.add_done_callback(partial(self._end, done))
+        del self.line.waiting[self.wanted]
+        self.line.begun[self.wanted] = self
+
+    def drop(self) -> None:
+        """Nobody is to join this any more."""
+        for calls in (self.line.waiting, self.line.begun):
+            if calls.get(self.wanted) is self:
+                del calls[self.wanted]
+
+    def _end(self, done: Callable[[Call], object], task: asyncio.Task[Any]) -> None:
+        self.drop()
+        if task.cancelled():
+            self.result.cancel()
+        elif (exc := task.exception()) is not None:
+            self.result.set_exception(exc)
+            self.result.exception()  # retrieved, even if each poll is cancelled before it could raise it
+        else:
+            found = task.result()
+            self.result.set_result(found)
+            if self.check and is_short(*self.wanted[:2]):
+                self.line.kept.keep(self.wanted, (self.check, found), self.line.size(found))
+        done(self)
+
+
+class Asking:
+    """What awaits calls for one client. Once its time is up, it waits MAX_QUEUE seconds at most for a call to begin."""
 
     __slots__ = ("_call", "_poll", "_since", "_timer", "is_late")
 
-    def __init__(self, is_late: bool) -> None:
-        """Args: is_late: it has no time from the start."""
-        self.is_late = is_late
+    def __init__(self) -> None:
+        #: Whether its time is up.
+        self.is_late = False
         self._call: Call | None = None
         self._poll: asyncio.Future[Any] | None = None
-        self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, call: Call, poll: asyncio.Future[Any]) -> None:
@@ -182,7 +165,7 @@ class Asked:
             self.hurry()
 
     def hurry(self) -> None:
-        """The poll's time is up."""
+        """Its time is up."""
         self.is_late = True
         if self._poll is not None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(self._since + MAX_QUEUE, self._give_up)
@@ -195,15 +178,6 @@ class Asked:
     def _give_up(self) -> None:
         if self._call is not None and self._call.task is None and self._poll is not None and not self._poll.done():
             self._poll.set_exception(SourceBusyError("the source is busy: a read could not begin in time"))
-
-
-def _apart(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *method* of a source, to be called in an empty context: what it returns is for many requests."""
-
-    def call(*args: Any) -> Any:
-        return Context().run(method, *args)
-
-    return call
 
 
 class Reader(Generic[K]):
@@ -229,9 +203,11 @@ class Reader(Generic[K]):
         require_int("max_reads", max_reads, 1)
         self._source: Final = cast(Any, source)
         self._name: Final = type(source).__name__
+        # In an empty context: what they return is for many requests.
+        version, read = self._source.version, self._source.read
         #: Source.version, unchecked, for the checks of parked polls; None: it has to be awaited.
-        self.peek: Final[Callable[[K], str] | None] = None if is_async else _apart(self._source.version)
-        self._read: Final = _apart(self._source.read)
+        self.peek: Callable[[K], str] | None = None if is_async else lambda name: Context().run(version, name)
+        self._read: Callable[..., Any] = lambda *wanted: Context().run(read, *wanted)
         self.kept: Final = Kept[Any](max_body_bytes)
         self._max_reads: Final = max_reads
         self._outages: Final = Outages(f"the source {self._name}")
@@ -262,10 +238,8 @@ class Reader(Generic[K]):
                 self.kept.keep(wanted, found, len(version) + len(found[1]))
         return found
 
-    async def version(self, resource: K, check: int, asked: Asked | None = None) -> str:
-        """The version of *resource*. Args: check: the newest check that called for it; NO_CHECK: anything else did."""
-        if self.peek:
-            return self.version_now(resource)
+    async def version(self, resource: K, check: int, asked: Asking) -> str:
+        """Await the version of *resource*. Args: check: the newest check that called for it; NO_CHECK: none did."""
         self._enter()
 
         async def call() -> str:
@@ -274,10 +248,8 @@ class Reader(Generic[K]):
         found: str = await self._share(self._versions, (resource, None), call, check, asked)
         return found
 
-    async def body(self, resource: K, since: str | None, version: str, check: int, asked: Asked | None = None) -> State:
-        """The version and body for a client at version *since*; see Source.read(). Args: check: as for version()."""
-        if self.peek:
-            return self.body_now(resource, since, version)
+    async def body(self, resource: K, since: str | None, version: str, check: int, asked: Asking) -> State:
+        """Await the version and body for a client at version *since*; see Source.read(). Args: as for version()."""
         self._enter()
 
         async def call() -> State:
@@ -293,28 +265,28 @@ class Reader(Generic[K]):
         wanted: tuple[Any, ...],
         read: Callable[[], Coroutine[Any, Any, Any]],
         check: int,
-        asked: Asked | None,
+        asked: Asking,
     ) -> Any:
         kept = line.kept.get(wanted)
         if kept is not None and kept[0] >= check:
             return kept[1]
         call = line.find(wanted, check)
         if call is None:
-            call = line.waiting[wanted] = Call(read)
+            call = line.waiting[wanted] = Call(line, wanted, read)
         if call.task is None:
             self._begin_soon()
         if call.task is None and check != NO_CHECK:
             call.check = max(call.check, check)
-        poll = call.join()
-        if asked is not None:
-            asked.begin(call, poll)
+        poll = asyncio.shield(call.result)
+        call.polls += 1
+        asked.begin(call, poll)
         try:
             return await poll
         finally:
-            if asked is not None:
-                asked.end()
-            if call.leave(poll):
-                line.drop(wanted, call)
+            call.polls -= 1
+            asked.end()
+            if not call.polls:
+                call.drop()
                 if call.task is not None:
                     call.task.cancel()
             del call, poll, asked  # an exception keeps this frame
@@ -331,17 +303,13 @@ class Reader(Generic[K]):
         try:
             while self._free > 0 and (self._bodies.waiting or self._versions.waiting):
                 line = self._bodies if self._bodies.waiting else self._versions
-                line.begin(self._end)
+                next(iter(line.waiting.values())).begin(self._end)
                 self._free -= 1
         except BaseException:  # of a signal handler
             self._begin_soon()
             raise
 
-    def _end(self, line: Line, wanted: tuple[Any, ...], call: Call, task: asyncio.Task[Any]) -> None:
-        line.drop(wanted, call)
-        if call.check and not task.cancelled() and task.exception() is None and is_short(*wanted[:2]):
-            found = task.result()
-            line.kept.keep(wanted, (call.check, found), line.size(found))
-        if line in (self._bodies, self._versions):  # else it is of an earlier loop
+    def _end(self, call: Call) -> None:
+        if call.line in (self._bodies, self._versions):  # else it is of an earlier loop
             self._free += 1
             self._begin()

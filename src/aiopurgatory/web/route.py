@@ -226,14 +226,8 @@ class LongPollRoute(Endpoint):
         await send_answer(answer, send)
 
     def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
-        prefer: list[bytes] = []
-        known: list[bytes] = []
-        for name, value in scope["headers"]:  # once: there may be many
-            if name == b"prefer":
-                prefer.append(value)
-            elif name == b"if-none-match":
-                known.append(value)
-        return {"prefer": joined(prefer), "if_none_match": joined(known), "respond": self._respond}
+        prefer, known = joined(lines(scope, b"prefer")), joined(lines(scope, b"if-none-match"))
+        return {"prefer": prefer, "if_none_match": known, "respond": self._respond}
 
 
 @final
@@ -326,14 +320,11 @@ class EventRoute(Endpoint):
             if not stream.is_open:
                 await send_answer(answer, send)
                 return
-            if scope["method"] == "HEAD":
-                await deliver(send, start_of(answer), {"type": _BODY, "body": b""})
-                return
             unsent = [start_of(answer)]
-            sending = _send_events(stream, unsent, answer.body, send)
+            first = None if scope["method"] == "HEAD" else answer.body
             del request, answer  # they may wait for hours
             try:
-                last = await stream.go_on(sending)
+                last = b"" if first is None else await stream.go_on(_send_events(stream, unsent, first, send))
             except asyncio.CancelledError:
                 last = stream.last_words()
         finally:
@@ -345,7 +336,7 @@ class EventRoute(Endpoint):
                     await deliver(send, *unsent, {"type": _BODY, "body": last})
 
     def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
-        last = joined([value for name, value in scope["headers"] if name == b"last-event-id"][-1:])
+        last = joined(lines(scope, b"last-event-id")[-1:])
         return {"since": last} if last else {}
 
 
@@ -402,9 +393,12 @@ def _after_in_query(scope: Scope) -> str | None:
     return _in_query(scope, b"after", MAX_FIELD) or None
 
 
-def joined(lines: list[bytes]) -> str | None:
+def lines(scope: Scope, header: bytes) -> list[bytes]:
+    """Return the lines of a header."""
+    return [value for name, value in scope["headers"] if name == header]
+
+
+def joined(found: list[bytes]) -> str | None:
     """Join the lines of a header into one list (RFC 9110). Returns: None if there are none, or together too many."""
-    if not lines:
-        return None
-    text = b", ".join(lines)
-    return text.decode("latin-1") if len(text) <= MAX_FIELD else None
+    text = b", ".join(found)
+    return text.decode("latin-1") if found and len(text) <= MAX_FIELD else None

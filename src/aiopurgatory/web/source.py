@@ -100,15 +100,14 @@ def require_version(source: str, version: Any, method: str = "version") -> str:
 
     Raises: TypeError: it is no str; ValueError: it is short, and would not come back unchanged from an ETag.
     """
+    what = "as the version " if method == "read" else ""
     if not isinstance(version, str):
-        what = "as the version a str" if method == "read" else "a str"
-        raise TypeError(f"{source}.{method}() must return {what}, got {_shown(version)}")
+        raise TypeError(f"{source}.{method}() must return {what}a str, got {_shown(version)}")
     if len(version) <= MAX_VERSION and not is_entity_tag(version):
         rule = (
             "1 or more characters of printable ASCII without spaces or quotes, and not end in a compression suffix "
             "such as -gzip"
         )
-        what = "as the version " if method == "read" else ""
         shown = repr(version[:100]) + (f"... of {len(version):,} characters" if len(version) > 100 else "")
         raise ValueError(f"{source}.{method}() must return {what}{rule}; got {shown}")
     return version
@@ -152,8 +151,7 @@ class Kept(Generic[V]):
         return len(self._entries)
 
     def get(self, wanted: Hashable) -> V | None:
-        found = self._entries.get(wanted)
-        return None if found is None else found[0]
+        return self._entries.get(wanted, (None, 0))[0]
 
     def keep(self, wanted: Hashable, value: V, size: int) -> None:
         """Keep *value*, of *size* bytes, in place of an earlier one."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final, Generic, cast, final
 
 from ..core.kit import NO_CHECK, AwaitedWait, core_of
-from ..errors import GoneError, NotFoundError
+from ..errors import GoneError
 from ..waits import read_until
-from .answer import MAX_VERSION, NO_STORE, VARY, Answer, SourceBusyError, etag, tag_of
+from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag, tag_of
 from .desk import Desk, Parked
 from .poll import Content, LongPoll, ReadPoll
 from .prefer import ANY, K, PollRequest
-from .reads import Asked, Reader
+from .reads import Asking, Reader
 from .stream import EventFeed, event
 
 
@@ -31,64 +31,42 @@ class States(Content[K]):
         feed, peek = StateFeed(self, request), self.reader.peek
         feed.is_late = wait <= 0
         if peek is None:
-            found = await self._read_until_news(feed, request, wait, parked)
-        elif (found := await feed.first(None)) is None and wait > 0:
+            is_new = await self._await(feed, request, wait, parked)
+        elif not (is_new := await feed.read(NO_CHECK)) and wait > 0:
             poll = LongPoll(request, self.desk.policy.timeout(wait), peek, feed.version)
             self.desk.park(poll, request, parked)
             del poll, request  # an exception keeps this frame, and a parked poll no more of it than it needs
             await parked[0]
             feed.known, feed.is_late = (feed.version,), True
-            found = await feed.first(None)
-        return found or feed.rest()
+            is_new = await feed.read(NO_CHECK)
+        return feed.answer(is_new, self._media_type)
 
-    async def _read_until_news(
-        self, feed: StateFeed[K], request: PollRequest[K], wait: float, parked: Parked
-    ) -> Answer | None:
+    async def _await(self, feed: StateFeed[K], request: PollRequest[K], wait: float, parked: Parked) -> bool | None:
         purgatory = self.desk.purgatory
-        feed.asked = Asked(feed.is_late)
         if wait <= 0 and not purgatory.is_open:
-            return await feed.first(None)
+            return await feed.read(NO_CHECK)
         timeout = self.desk.policy.timeout(wait) if wait > 0 else 0.0  # 0: one read
         poll = ReadPoll(core_of(purgatory), request, timeout, feed.hurry)
         self.desk.park(poll, request, parked)
         del poll, request  # as above
-        return await read_until(cast("AwaitedWait", parked[0]), feed.first)
-
-    def answer_with(self, version: str, body: bytes, status: int) -> Answer:
-        """Answer with *body*, of *version*."""
-        return Answer(status, body, [etag(version), NO_STORE, VARY, self._media_type], version)
+        return await read_until(cast("AwaitedWait", parked[0]), feed.read_again)
 
 
 @final
-class StateFeed(EventFeed, Generic[K]):
+class StateFeed(EventFeed, Asking, Generic[K]):
     """The newest state, whenever the client has another one: a poll gets the first, a stream each."""
 
     is_over = False
-    __slots__ = (
-        "_body",
-        "_is_full",
-        "_reader",
-        "_resource",
-        "_seen",
-        "_states",
-        "_status",
-        "asked",
-        "is_awaited",
-        "is_late",
-        "known",
-        "version",
-    )
+    __slots__ = ("_body", "_is_full", "_reader", "_resource", "_seen", "_status", "is_awaited", "known", "version")
 
     def __init__(self, states: States[K], request: PollRequest[K]) -> None:
+        Asking.__init__(self)
         self.is_awaited = states.reader.peek is None
-        self._states, self._reader, self._resource = states, states.reader, request.resource
+        self._reader, self._resource = states.reader, request.resource
         #: The versions that the client has.
         self.known = request.known()
         #: The last version that was read, and the last result of version(), which may be older. Empty: none yet.
         self.version = self._seen = ""
-        #: Whether its poll has no time left; and the call of an awaited source that its poll awaits.
-        self.is_late = False
-        self.asked: Asked | None = None
         #: The answer to a poll without news: its status, where 304 answers an If-None-Match; whether it has the body.
         self._status = 304 if request.since is None else 204
         self._is_full = request.respond is not None
@@ -102,66 +80,48 @@ class StateFeed(EventFeed, Generic[K]):
         self.known = ()
 
     async def next(self, check: int) -> bytes:
-        reader, resource = self._reader, self._resource
-        self._note(await reader.version(resource, check, self.asked))
-        if self._has_it():
+        if not await self.read(check):
             return b""
-        body = await self._read_body(check)
-        if self._has_it():
-            return b""
+        body, self._body = self._body or b"", None
         self.known = (self.version,)
         return event(tag_of(self.version), body)
 
-    async def first(self, poll: ReadPoll[K] | None) -> Answer | None:
-        """Read the answer to a poll; *poll* waits for it. Returns: None: nothing is new. Raises: one of REFUSALS."""
-        # Before the first read, checks may have missed this.
-        check = poll.bell.check if poll is not None and self.version else NO_CHECK
-        reader, resource = self._reader, self._resource
-        try:
-            is_plain = reader.peek is not None  # without an await: this is the hot path
-            self._note(reader.version_now(resource) if is_plain else await reader.version(resource, check, self.asked))
-        except SourceBusyError:
-            # The last read could not begin. It was only to find a change without a check.
-            is_called = poll is None or poll.bell.is_checked or poll.bell.is_rung
-            if self.version and not (is_called or self._is_full):
-                return None
-            raise
-        finally:
-            del poll  # an exception keeps this frame
-        if self._has_it() and not (self._is_full and self.is_late):
-            return None
-        try:
-            body = await self._read_body(check)
-        except (GoneError, NotFoundError) as exc:
-            return self._states.desk.refusals.answer(exc)
-        if not self._has_it():
-            return self._states.answer_with(self.version, body, 200)
-        if self._is_full:
-            self._body = body
-        return None
-
-    def rest(self) -> Answer:
-        """Return the answer to a poll whose time is up."""
-        if self._body is not None:
-            return self._states.answer_with(self.version, self._body, self._status)
-        return Answer(self._status, b"", [etag(self.version), NO_STORE, VARY], self.version)
-
-    def hurry(self) -> None:
-        """The poll's time is up: its reads may queue for MAX_QUEUE seconds at most."""
-        self.is_late = True
-        if self.asked is not None:
-            self.asked.hurry()
-
-    def _note(self, version: str) -> None:
+    async def read(self, check: int) -> bool:
+        """Read the version, and the body if the answer has one. Returns: whether the client does not have it."""
+        reader, resource, is_awaited = self._reader, self._resource, self.is_awaited
+        # Without an await if it is plain: this is the hot path.
+        version = await reader.version(resource, check, self) if is_awaited else reader.version_now(resource)
         self.version = self._seen = version
         if self.known is ANY:
             self.known = (version,)
+        if self._has_it() and not (self._is_full and self.is_late):
+            return False
+        wanted = (resource, self.known[0] if len(self.known) == 1 else None, version)
+        found = await reader.body(*wanted, check, self) if is_awaited else reader.body_now(*wanted)
+        self.version, self._body = found
+        return not self._has_it()
 
-    async def _read_body(self, check: int) -> bytes:
-        reader, wanted = self._reader, (self._resource, self.known[0] if len(self.known) == 1 else None, self.version)
-        is_plain = reader.peek is not None
-        self.version, body = reader.body_now(*wanted) if is_plain else await reader.body(*wanted, check, self.asked)
-        return body
+    async def read_again(self, poll: ReadPoll[K]) -> bool | None:
+        """Read for *poll*, which waits for it. Returns: None: there is nothing new."""
+        # Before the first read, checks may have missed this.
+        check = poll.bell.check if self.version else NO_CHECK
+        try:
+            return await self.read(check) or None
+        except SourceBusyError:
+            # The last read could not begin. It was only to find a change without a check.
+            is_called = poll.bell.is_checked or poll.bell.is_rung
+            if is_called or self._is_full or not (self.version and self._has_it()):
+                raise
+            return None
+        finally:
+            del poll  # an exception keeps this frame
+
+    def answer(self, is_new: bool | None, media_type: RawHeader) -> Answer:
+        """Return the answer to a poll, of what was read last."""
+        headers, body = [etag(self.version), NO_STORE, VARY], self._body if is_new or self._is_full else None
+        if body is not None:
+            headers.append(media_type)
+        return Answer(200 if is_new else self._status, body or b"", headers, self.version)
 
     def _has_it(self) -> bool:
         """Whether the client has the last version that was read: that, or the digest of a long one."""

@@ -17,17 +17,7 @@ from ..core.kit import StreamWait, core_of
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..sse import event_text
 from ..waits import UntilEnded
-from .answer import (
-    NO_STORE,
-    REFUSALS,
-    Answer,
-    ExpiredError,
-    RawHeader,
-    ReadFailedError,
-    ReplacedError,
-    UnreadBodyError,
-    as_text,
-)
+from .answer import NO_STORE, REFUSALS, Answer, ExpiredError, ReadFailedError, ReplacedError, UnreadBodyError, as_text
 from .asgi import is_disconnect
 from .desk import SLOTS, ClientOperation, Desk, Policy
 from .prefer import K, PollRequest
@@ -102,18 +92,7 @@ class EventStream(StreamWait, ClientOperation[K]):
         patience: seconds that the first read may take, in addition to *stall*.
     """
 
-    __slots__ = (
-        *SLOTS,
-        "_desk",
-        "_end",
-        "_heartbeat",
-        "_is_expired",
-        "_time",
-        "feed",
-        "is_open",
-        "is_over",
-        "is_reading",
-    )
+    __slots__ = (*SLOTS, "_desk", "_end", "_time", "feed", "is_open", "is_over", "is_reading")
 
     def __init__(self, desk: Desk, request: PollRequest[K], feed: EventFeed, patience: float = 0.0) -> None:
         core, policy = core_of(desk.purgatory), desk.policy
@@ -121,10 +100,9 @@ class EventStream(StreamWait, ClientOperation[K]):
         self.place(request)
         self._desk: Final = desk
         self.feed: Final = feed
-        self._time, self._heartbeat = core.loop.time, policy.heartbeat
-        age = policy.age()
+        self._time = core.loop.time
         #: By the purgatory's clock: when it is old.
-        self._end = self._time() + min(_left_until(request.until), inf if age is None else age)
+        self._end = self._time() + min(_left_until(request.until), policy.age())
         self.is_reading = False
         #: Whether it has a place; and whether nothing follows the last bytes to send.
         self.is_open = self.is_over = False
@@ -252,7 +230,7 @@ class EventStream(StreamWait, ClientOperation[K]):
         elif feed.has_news(self.bell.is_rung):
             self.begin_step()
             await asyncio.sleep(0)  # let the loop run, even if another thread changes the version all the time
-        elif (woken := self.wait(min(self._heartbeat, left))) is not None:
+        elif (woken := self.wait(min(self._desk.policy.heartbeat, left))) is not None:
             await woken
             if self.is_old():
                 self.force_complete()
@@ -282,7 +260,7 @@ class EventAnswer:
 
     def __init__(self, stream: EventStream[Any], answer: Answer) -> None:
         self.status: int = answer.status
-        self.raw_headers: list[RawHeader] = answer.raw_headers
+        self.raw_headers = answer.raw_headers
         self._stream = stream
         #: The next chunk to return; empty: none is there yet.
         self._chunk = answer.body

@@ -1,6 +1,6 @@
 """A queue of jobs: what each app of this folder serves, and what it tells the test.
 
-GET /next     waits for a job, and answers with its number; "none" after 20 s
+GET /next     waits for a job, and answers with its number; "none" after 300 s
 POST /put     a new job; answers with the state
 GET /state    "WAITS JOBS HANDED": the waits, the jobs that nobody has, and those that were handed out
 """
@@ -38,6 +38,6 @@ def state() -> str:
 async def next_job() -> str:
     """Wait for a job. To be awaited in a block that ends with the client."""
     global handed
-    job = await purgatory.wait_for(take, ["jobs"], timeout=20.0, on_undelivered=put_back, default=None)
+    job = await purgatory.wait_for(take, ["jobs"], timeout=300.0, on_undelivered=put_back, default=None)
     handed += job is not None
     return "none" if job is None else str(job)

@@ -30,6 +30,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
@@ -96,18 +97,15 @@ class Hosts:
 
     def __init__(self, allowed: Items[str]) -> None:
         require_items("allowed_hosts", allowed, "name")
-        self._names = set[str]()
-        self._endings = list[str]()
-        for host in allowed:
+        hosts = list(allowed)
+        for host in hosts:
             if not isinstance(host, str) or not _ALLOWED.fullmatch(host.lower()):
                 rule = "names without a port, such as 'example.com', '*.example.com', '[::1]' or '*'"
                 raise ValueError(f"allowed_hosts must be {rule}, got {host!r}")
-            if host.startswith("*."):
-                self._endings.append(host[1:].lower())
-            else:
-                self._names.add(host.lower())
-        if not (self._names or self._endings):
+        if not hosts:
             raise ValueError("allowed_hosts must name at least one host, got none")
+        self._names = {host.lower() for host in hosts}
+        self._endings = tuple(name[1:] for name in self._names if name[:2] == "*.")
 
     def allow(self, headers: Sequence[str]) -> bool:
         """Whether a request with these Host headers may be answered. Ports are ignored."""
@@ -115,7 +113,7 @@ class Hosts:
             return True
         if len(headers) != 1 or not (found := _HOST.fullmatch(headers[0].lower())):
             return False
-        return found[1] in self._names or found[1].endswith(tuple(self._endings))
+        return found[1] in self._names or found[1].endswith(self._endings)
 
 
 def is_cross_origin(headers: Mapping[str, str]) -> bool:
@@ -177,7 +175,7 @@ class Inspector:
         polling = LongPolling(polls, self._views, policy=POLICY)
         # The page sends its cursor as If-None-Match. Scripts may pass it in the query.
         state = LongPollRoute(polling, resource=self._number, since=lambda scope: scope.query.get("after"))
-        self._line: _Line | None = None
+        self._lines: WeakKeyDictionary[AbstractEventLoop, _Line] = WeakKeyDictionary()
         self._app = Starlette(
             routes=[
                 Route("/", self._page),
@@ -211,10 +209,7 @@ class Inspector:
         text = request.query_params.get("key", "").strip()
         if not 0 < len(text) <= MAX_SEARCH:
             raise HTTPException(400, f"key must have 1 to {MAX_SEARCH} characters")
-        loop = running_loop()
-        if self._line is None or self._line.loop is not loop:
-            self._line = _Line(loop)
-        line = self._line
+        line = self._lines.setdefault(running_loop(), _Line())
         if line.length >= MAX_SEARCHES:
             raise HTTPException(503, f"{MAX_SEARCHES} searches are waiting or running", {"retry-after": "5"})
         line.length += 1
@@ -253,8 +248,7 @@ def _with_headers(send: Send) -> Send:
 class _Line:
     """The searches of one event loop: one runs, the others queue."""
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
-        self.loop = loop
+    def __init__(self) -> None:
         self.first = asyncio.Lock()
         self.length = 0
 

@@ -152,11 +152,6 @@ def take_figures(purgatory: Purgatory, names: Names) -> Row:
     return {"state": state, "statistics": statistics, "rings": rings, "due": due, "untimed": untimed}
 
 
-def take_clock(purgatory: Purgatory) -> float:
-    """Return the time of the purgatory's own clock, in seconds; 0 before the first start."""
-    return core_of(purgatory).loop.time()
-
-
 def take_hands(purgatory: Purgatory) -> list[float]:
     """Return the position of each wheel's hand, as a fraction of its interval."""
     core = core_of(purgatory)
@@ -189,7 +184,7 @@ async def find(purgatory: Purgatory, names: Names, text: str) -> Row:
     for key in readings(text):
         visit_key(core, key, add)
     scope = await visit_in_slices(core, add_if_named)
-    return {"hits": list(hits.values()), "scope": scope, "clock": take_clock(purgatory)}
+    return {"hits": list(hits.values()), "scope": scope, "clock": core.loop.time()}
 
 
 async def visit_in_slices(core: Core, visit: Visit) -> Row:
@@ -336,7 +331,7 @@ class View:
         return self.snapshot | {
             "cursor": self.version,
             "now": time.monotonic(),
-            "clock": take_clock(self.purgatory),
+            "clock": core_of(self.purgatory).loop.time(),
             "hands": take_hands(self.purgatory),
             "history": [row for number, row in self.history if number > seen],
         }
