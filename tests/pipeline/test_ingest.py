@@ -57,11 +57,10 @@ def counted(spark: SparkSession, folder: Path) -> float:
     return float(found["activity"])
 
 
-def quarantined(folder: Path) -> list[tuple[str, int]]:
+def quarantined(spark: SparkSession, folder: Path) -> list[tuple[str, int]]:
     """Return the reason and sequence number of each quarantined row."""
-    files = (folder / "out" / "quarantine" / "operations").rglob("*.parquet")
-    rows = [row for file in files for row in pq.ParquetFile(file).read(["reason", "sequence"]).to_pylist()]
-    return sorted((row["reason"], row["sequence"] or 0) for row in rows)
+    rows = sums(spark, str(folder / "out"), "quarantined_operations").collect()
+    return sorted((row.reason, row.sequence or 0) for row in rows)
 
 
 def rewritten(file: Path, change: Any) -> None:
@@ -132,7 +131,7 @@ def test_ingest_impossible_copy_of_a_row_the_good_one_counts(spark: SparkSession
     write(tmp_path / "journal", [operation(0), operation(1)], "b")
     counts = ingested(spark, tmp_path)
     assert (counts.rows_in, counts.duplicates, counts.counted) == (3, 0, 2)
-    assert quarantined(tmp_path) == [("waited_us is negative", 0)]
+    assert quarantined(spark, tmp_path) == [("waited_us is negative", 0)]
     write(tmp_path / "journal", [operation(2, waited_us=-1)], "c")
     ingested(spark, tmp_path)
     write(tmp_path / "journal", [operation(2)], "d")  # repaired
@@ -177,7 +176,7 @@ def test_ingest_impossible_rows_quarantined_with_reason(spark: SparkSession, tmp
     counts = ingested(spark, tmp_path)
     assert (counts.rows_in, counts.counted, counts.quarantined.total()) == (12, 1, 11)
     assert counted(spark, tmp_path) == 1
-    assert [reason for reason, _ in quarantined(tmp_path)] == sorted(counts.quarantined.elements())
+    assert [reason for reason, _ in quarantined(spark, tmp_path)] == sorted(counts.quarantined.elements())
     assert "  1 rows quarantined: outcome is unknown" in summary({"operations": counts})
 
 
@@ -596,10 +595,13 @@ def test_ingest_dead_attempts_and_repeated_ones_are_removed(
         ingested(spark, tmp_path)
         assert counted(spark, tmp_path) == number + 1
     numbers = Counter(int(each.parents[1].name.split(".")[0]) for each in folders.glob("*/seen/*.parquet"))
+    assert len(quarantined(spark, tmp_path)) == 12
     live = [each.number for each in committed(spark, out)]
     assert live == [4, 8, 12, 13, 14, 15]
     # Those before the last but one that repeats are gone, and so are killed ones.
     assert {number for number in numbers if number < 8} == {4}
+    bad = {int(each.parents[1].name.split(".")[0]) for each in folders.glob("*/quarantined_operations/*.parquet")}
+    assert {number for number in bad if number < 8} == {4}
     assert len(list(folders.glob("*"))) > len(numbers)
     report(spark, out)
     assert sum(row.operations for row in table(spark, out, "days").collect()) == 12.0

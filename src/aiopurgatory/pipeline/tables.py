@@ -79,6 +79,7 @@ def _of(kind: str, *names: str) -> str:
 #: Sums by time -> the day of a row.
 DATES: Final = {
     **dict.fromkeys(["daily", "waiting", "losses"], "date"),
+    **dict.fromkeys(["quarantined_operations", "quarantined_statistics"], "try_cast(date AS DATE)"),
     "activity": "date_from_unix_date(CAST(minute div 1440 AS INT))",
     "hours": "date_from_unix_date(CAST(hour div 24 AS INT))",
     "ends": f"date_from_unix_date(CAST(second div {DAY // SECOND} AS INT))",
@@ -105,7 +106,7 @@ OF_PROCESS: Final = ("dropped_rows", "collector_us")
 LEVELS: Final = ("pending", "watched_entries", "keys")
 
 _PARTS: Final = {
-    "statistics": _FIELDS["statistics"],
+    **_FIELDS,
     "measures": _of("DOUBLE", *MEASURES),
     "outcomes": _of("DOUBLE", *OUTCOMES),
     "work": _of("BIGINT", *COUNTERS, *OF_PROCESS, *LEVELS),
