@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from ..tables import KEYS
 from .promises import Limits
 
 #: Counters below this say nothing.
@@ -28,6 +29,7 @@ def findings(tables: Mapping[str, DataFrame], limits: Limits) -> DataFrame:
         growing(work, tables["minutes"], timeouts),
         *checks(work, hot_keys),
         hot(hot_keys),
+        missed(tables["missed"], tables["days"], timeouts, limits),
         *judged(timeouts, limits),
     )
     both = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), found)
@@ -79,6 +81,14 @@ def hot(hot_keys: DataFrame) -> DataFrame:
     others = F.count(F.lit(1)).over(Window.partitionBy("purgatory")) > 1
     rows = hot_keys.withColumn("others", others).where(f"others AND place = 1 AND share > {_HOT}")
     return rows.select(F.lit("hot key").alias("what"), "purgatory", "key", "key_hash", "share", "operations")
+
+
+def missed(missed: DataFrame, days: DataFrame, timeouts: DataFrame, limits: Limits) -> DataFrame:
+    """Classes that missed too many checks on a day, by the kind of key to check."""
+    broken = days.where(f"missed_triggers > {limits.max_missed_share} * operations").select(*KEYS).distinct()
+    used = timeouts.where("is_in_use").select(*KEYS, "timeout_us")
+    rows = missed.join(broken, [*KEYS], "left_semi").join(used, [*KEYS], "left")
+    return rows.withColumn("what", F.lit("missed checks"))
 
 
 def judged(timeouts: DataFrame, limits: Limits) -> list[DataFrame]:

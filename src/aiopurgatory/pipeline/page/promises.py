@@ -95,21 +95,9 @@ def judged(minutes: DataFrame, work: DataFrame, limits: Limits) -> DataFrame:
     )
     verdict = F.when(F.col("judged") == 0, "unknown").when(F.col("is_broken"), "broken").otherwise("kept")
     since = F.when(F.col("is_broken"), F.col("after_good")).otherwise(F.col("after_bad"))
-    columns = (
-        "purgatory",
-        "name",
-        verdict.alias("verdict"),
-        "limit",
-        "judged",
-        "broken",
-        "now",
-        "worst",
-        "worst_at",
-        "at",
-    )
     collector = work.groupBy(F.col("minute").alias("worst_at")).agg(F.sum("collector_us").alias("collector_us"))
-    found = known.select(*columns, since.alias("since")).join(collector, "worst_at", "left")
-    return found.orderBy("verdict", F.asc_nulls_last("purgatory"), "name")
+    found = known.withColumns({"verdict": verdict, "since": since}).drop("is_broken", "after_bad", "after_good")
+    return found.join(collector, "worst_at", "left").orderBy("verdict", F.asc_nulls_last("purgatory"), "name")
 
 
 def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
