@@ -98,7 +98,7 @@ STATISTICS: Final = pa.schema(
         _field("at", _INSTANT, "time of the snapshot"),
         *(_field(name, pa.int64(), about) for name, about in _COUNTS.items()),
         *(_field(name, pa.int64(), about, True) for name, about in (_SETTINGS | _LATER).items()),
-        _field("missed_kinds", pa.list_(_MISSED), "the missed_triggers by class and kind of key: the first 20", True),
+        _field("missed_kinds", pa.list_(_MISSED), "missed_triggers by class and kind of key; null as those", True),
     ],
     metadata={"aiopurgatory.schema_version": str(SCHEMA_VERSION)},
 )
