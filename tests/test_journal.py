@@ -375,6 +375,21 @@ def test_bad_argument_is_refused(tmp_path: Path, settings: dict[str, Any], messa
         Journal(tmp_path, **settings)
 
 
+async def test_snapshots_name_the_kinds_of_missed_checks(tmp_path: Path, clock: ManualClock) -> None:
+    hostile = type("Hostile", (Fetch,), {"__qualname__": "a\ud800"})
+    async with Journal(tmp_path) as journal, Purgatory("fetch", clock=clock, observers=[journal]) as purgatory:
+        for op, key in ((Fetch(1.0), ("orders", 7)), (Fetch(1.0), ("orders", 8)), (hostile(1.0), "key")):
+            purgatory.watch(op, [key])
+            op.ready = True
+        await clock.advance(1.0)
+    first, *_, last = sorted(rows(tmp_path, "statistics"), key=lambda row: row["at"])
+    assert (first["missed_kinds"], last["missed_triggers"]) == ([], 3)
+    assert last["missed_kinds"] == [
+        {"kind": "Fetch", "key": "('orders', int)", "operations": 2},
+        {"kind": r"a\ud800", "key": "str", "operations": 1},
+    ]
+
+
 async def test_statistics_count_rows_and_files(tmp_path: Path) -> None:
     async with (
         Journal(tmp_path, rows_per_file=10, name="audit") as journal,

@@ -129,6 +129,7 @@ def _statistics(shape: Shape, instance: int, rows: int) -> pa.Table:
         "purgatory": _named(np.tile(np.arange(len(PURGATORIES), dtype="i4"), count), PURGATORIES).cast(pa.string()),
         "instance": pa.array([f"host-{instance}"] * len(at)),
         "at": pa.array(MIDNIGHT + shape.day * DAY + at).cast(schema.STATISTICS.field("at").type),
+        "missed_kinds": pa.nulls(len(at), schema.STATISTICS.field("missed_kinds").type),
     }
     return pa.Table.from_arrays([pa.array(columns[name]) for name in schema.STATISTICS.names], schema=schema.STATISTICS)
 

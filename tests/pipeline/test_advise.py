@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aiopurgatory.cli import main
-from aiopurgatory.pipeline.advise import AdviceError, advise, simulated
+from aiopurgatory.pipeline.advise import AdviceError, advise
 from aiopurgatory.pipeline.generate import trace
 from aiopurgatory.pipeline.model import FEW, MANY, Workload
 from aiopurgatory.pipeline.simulate import SCHEMA, grid, measures
@@ -126,10 +126,13 @@ def test_advise_on_the_workloads_of_kafkas_benchmark(spark: SparkSession, worklo
     assert best.each("expired") == pytest.approx(share, abs=0.02)
 
 
-def test_simulated_reads_what_simulate_wrote(spark: SparkSession, tmp_path: Path) -> None:
+def test_command_advise_reads_what_simulate_wrote(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     row = tuple(PLAIN[each.split()[0]] for each in SCHEMA.split(", "))
     spark.createDataFrame([row], SCHEMA).write.parquet(str(tmp_path / "simulations"))
-    assert [row["operations"] for row in simulated(spark, str(tmp_path))] == [1_000_000]
+    assert main(["pipeline", "advise", str(tmp_path)]) == 0
+    assert "a trace of 1,000,000 operations" in capsys.readouterr().out
 
 
 def test_command_advise_without_results_is_one_line(

@@ -25,15 +25,26 @@ SAID: dict[str, list[str]] = {
         "share expired of fetch",
         "expired at 500 ms, and answers came up",
     ],
-    "timeout_too_long": ["Timeout too long of fetch", "in place of 30 s", "less time in all"],
+    "timeout_too_long": ["Timeout too long of fetch", "answers come long before it ends. With", "less time in all"],
     "coarse_keys": ["Coarse keys of fetch", "reads after a check found nothing", "The hottest key is 'rows'"],
     "coarse_operations": ["Coarse keys of fetch", "200 operations wait under a key", "ended 1 of them"],
-    "hot_key": ["Hot key of fetch", "operations waited under one key, 'main'"],
-    "pauses": ["Late p99 : 2.7", " s of fetch at 2026-11-21 12:0", "Python's garbage collector ran for"],
-    "missed_checks": ["missed triggers of fetch", "does not call notify() with their key"],
-    "keys_of_another_type": ["Keys of another type of fetch", "while operations waited under its twin"],
+    "hot_key": ["Hot key of fetch", "of all, waited under one key, 'main'"],
+    "pauses": [
+        *("All promises kept now, but not before: late p99 of fetch Late p99 of fetch : 2.7", " s at 2026-11-21 12:0"),
+        "Python's garbage collector ran for",
+    ],
+    "missed_checks": [
+        *("Missed checks of fetch", "Missed checks of fetch , Order :", "operations waited for their whole timeout"),
+        *("usually 30 s, though what they waited for had come", "of the kind ('order', int) . Call notify()"),
+        "missed triggers of fetch",
+    ],
+    "keys_of_another_type": [
+        *("Keys of another type of fetch", "while operations waited under its twin"),
+        *("Missed checks of fetch , Fetch :", "of the kind int ."),
+    ],
 }
-WRONG = ("Leak of", "Timeout too", "Coarse keys of", "Hot key of", "without effect of", "another type of")
+WRONG = [f"{each} of" for each in ("Leak", "Coarse keys", "Hot key", "without effect", "another type", "Missed checks")]
+WRONG += ["Timeout too long", "Timeout too short", "More expired than usual"]
 
 
 def header_of(spark: SparkSession, folder: Path, step: workloads.Step) -> str:

@@ -57,11 +57,10 @@ def counted(spark: SparkSession, folder: Path) -> float:
     return float(found["activity"])
 
 
-def quarantined(folder: Path) -> list[tuple[str, int]]:
+def quarantined(spark: SparkSession, folder: Path) -> list[tuple[str, int]]:
     """Return the reason and sequence number of each quarantined row."""
-    files = (folder / "out" / "quarantine" / "operations").rglob("*.parquet")
-    rows = [row for file in files for row in pq.ParquetFile(file).read(["reason", "sequence"]).to_pylist()]
-    return sorted((row["reason"], row["sequence"] or 0) for row in rows)
+    rows = sums(spark, str(folder / "out"), "quarantined_operations").collect()
+    return sorted((row.reason, row.sequence or 0) for row in rows)
 
 
 def rewritten(file: Path, change: Any) -> None:
@@ -132,7 +131,7 @@ def test_ingest_impossible_copy_of_a_row_the_good_one_counts(spark: SparkSession
     write(tmp_path / "journal", [operation(0), operation(1)], "b")
     counts = ingested(spark, tmp_path)
     assert (counts.rows_in, counts.duplicates, counts.counted) == (3, 0, 2)
-    assert quarantined(tmp_path) == [("waited_us is negative", 0)]
+    assert quarantined(spark, tmp_path) == [("waited_us is negative", 0)]
     write(tmp_path / "journal", [operation(2, waited_us=-1)], "c")
     ingested(spark, tmp_path)
     write(tmp_path / "journal", [operation(2)], "d")  # repaired
@@ -177,7 +176,7 @@ def test_ingest_impossible_rows_quarantined_with_reason(spark: SparkSession, tmp
     counts = ingested(spark, tmp_path)
     assert (counts.rows_in, counts.counted, counts.quarantined.total()) == (12, 1, 11)
     assert counted(spark, tmp_path) == 1
-    assert [reason for reason, _ in quarantined(tmp_path)] == sorted(counts.quarantined.elements())
+    assert [reason for reason, _ in quarantined(spark, tmp_path)] == sorted(counts.quarantined.elements())
     assert "  1 rows quarantined: outcome is unknown" in summary({"operations": counts})
 
 
@@ -560,9 +559,9 @@ def test_ingest_killed_while_it_repeats_and_removes_counts_the_same(
     monkeypatch.setattr(attempts, "EVERY", 3)
     monkeypatch.setattr(upkeep, "at_once", in_turn)
     steps = Counter[int]()
-    for number in range(7):
+    for number in range(5):
         write(tmp_path / "journal", [operation(number)], f"f-{number}")
-        for step in itertools.count(0, 3):
+        for step in itertools.count(0, 4):
             line = committed(spark, out)
             with monkeypatch.context() as patch:
                 killing(patch, step, among=of_upkeep)
@@ -574,10 +573,10 @@ def test_ingest_killed_while_it_repeats_and_removes_counts_the_same(
                 else:
                     break
             assert counted(spark, tmp_path) == number
-    assert set(steps) == {2, 4, 6}
-    assert min(steps.values()) > 4
-    assert counted(spark, tmp_path) == 7
-    assert sums(spark, out, "files").count() == 7
+    assert set(steps) == {2, 4}
+    assert min(steps.values()) > 3
+    assert counted(spark, tmp_path) == 5
+    assert sums(spark, out, "files").count() == 5
 
 
 def test_ingest_dead_attempts_and_repeated_ones_are_removed(
@@ -586,7 +585,7 @@ def test_ingest_dead_attempts_and_repeated_ones_are_removed(
     monkeypatch.setattr(attempts, "EVERY", 4)
     out = str(tmp_path / "out")
     folders = tmp_path / "out" / "sums"
-    for number in range(12):
+    for number in range(10):
         write(tmp_path / "journal", [operation(number), operation(99 - number, waited_us=-1)], f"f-{number}")
         with monkeypatch.context() as patch, suppress(Killed):
             patch.setattr(intake, "at_once", in_turn)
@@ -596,13 +595,16 @@ def test_ingest_dead_attempts_and_repeated_ones_are_removed(
         ingested(spark, tmp_path)
         assert counted(spark, tmp_path) == number + 1
     numbers = Counter(int(each.parents[1].name.split(".")[0]) for each in folders.glob("*/seen/*.parquet"))
+    assert len(quarantined(spark, tmp_path)) == 10
     live = [each.number for each in committed(spark, out)]
-    assert live == [4, 8, 12, 13, 14, 15]
+    assert live == [4, 8, 12, 13]
     # Those before the last but one that repeats are gone, and so are killed ones.
     assert {number for number in numbers if number < 8} == {4}
+    bad = {int(each.parents[1].name.split(".")[0]) for each in folders.glob("*/quarantined_operations/*.parquet")}
+    assert {number for number in bad if number < 8} == {4}
     assert len(list(folders.glob("*"))) > len(numbers)
     report(spark, out)
-    assert sum(row.operations for row in table(spark, out, "days").collect()) == 12.0
+    assert sum(row.operations for row in table(spark, out, "days").collect()) == 10.0
 
 
 def test_ingest_row_that_is_lost_fails_and_names_the_file(

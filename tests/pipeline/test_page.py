@@ -240,7 +240,7 @@ def test_page_names_the_broken_promise_and_its_remedy(html: str) -> None:
     text = text_of(html)
     assert f"1 of 9 promises broken: share expired of {EVIL}" in text
     assert (
-        f"Share expired : 100% of {EVIL} at 2026-11-21 12:00, the worst of 1 such minutes; the limit is 50.0%." in text
+        f"Share expired of {EVIL} : 100% at 2026-11-21 12:00, the worst of 1 such minutes; the limit is 50.0%." in text
     )
     assert "Most likely, news came too late. See that all code" in text
     assert f"✗ broken share expired {EVIL} 100% 50.0% - 2026-11-21 12:00 100% 2026-11-21 12:00 1 of 1" in text

@@ -105,6 +105,19 @@ def test_promises_share_expired_is_limited_by_the_usual_one(spark: SparkSession)
     assert stand["more", "late p99"].limit == 100.0
 
 
+def test_promises_few_that_expire_by_chance_are_usual(spark: SparkSession) -> None:
+    usual = [(60.0, 0.0, 0.0, 1200.0)] * 5
+    stand = found(spark, {"chance": [*usual, (13.0, 0.0, 0.0, 130.0)], "news late": [*usual, (26.0, 0.0, 0.0, 130.0)]})
+    assert stand["chance", "more expired than usual"].verdict == "kept"
+    assert stand["news late", "more expired than usual"].verdict == "broken"
+
+
+def test_promises_usual_share_is_not_changed_by_a_stop(spark: SparkSession) -> None:
+    stop = (0.0, 0.0, 0.0, 7_200.0)
+    stand = found(spark, {"p": [*[(60.0, 0.0, 0.0, 1200.0)] * 3, (75.0, 0.0, 0.0, 1200.0), stop]})
+    assert stand["p", "more expired than usual"].broken == 0
+
+
 def test_promises_dropped_rows_are_of_the_fleet(spark: SparkSession) -> None:
     work = [(at(1), 3, 5), (at(1), 4, 6), (at(2), 0, 7)]
     fleet = found(spark, {"p": [KEPT, KEPT, KEPT]}, work=work)[None, "dropped rows"]

@@ -41,7 +41,10 @@ def test_report_of_a_growing_journal_equals_one_made_at_once(spark: SparkSession
         at = NOON + number * DAY
         rows = [operation(200 * number + n, watched_at=at + timedelta(seconds=n)) for n in range(120)]
         write(Path(journal), rows, f"f-{number}", at=at)
-        write(Path(journal), [snapshot(at, checks=number)], f"s-{number}", table="statistics", at=at)
+        kinds = [{"kind": "DelayedFetch", "key": "('orders', int)", "operations": number}]
+        write(
+            Path(journal), [snapshot(at, checks=number, missed_kinds=kinds)], f"s-{number}", table="statistics", at=at
+        )
     ingest(spark, journal, grown)
     report(spark, grown)
     untouched = files(grown, "minutes")
@@ -72,6 +75,7 @@ def test_report_of_a_growing_journal_equals_one_made_at_once(spark: SparkSession
         "hot_keys": 1,
         "work": 4,
         "lost": 1,
+        "missed": 1,
         "settings": 1,
         "seconds": 0,
     }
@@ -126,7 +130,7 @@ def test_report_killed_between_steps_readers_see_one_whole(
             else:
                 break
         assert tables(spark, out) == before
-    assert step == 10
+    assert step == 11
     assert Path(written[-1]).name == "files"
     assert tables(spark, out) == wanted
 

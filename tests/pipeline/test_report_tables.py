@@ -173,6 +173,24 @@ def test_settings_of_the_newest_snapshots(spark: SparkSession) -> None:
     assertDataFrameEqual(tables.settings(snapshots(spark, rows)), wanted)
 
 
+def test_missed_sums_the_newest_snapshots_by_kind_of_key(spark: SparkSession) -> None:
+    def missed(*kinds: tuple[str | None, str | None, int]) -> dict[str, Any]:
+        return {"missed_kinds": [dict(zip(("kind", "key", "operations"), each, strict=True)) for each in kinds]}
+
+    rows = [
+        snapshot(NOON, **missed(("Order", "int", 1))),
+        snapshot(NOON + SECOND, **missed(("Order", "int", 3), ("Fetch", "str", 2))),
+        snapshot(NOON, instance="host-2", **missed(("Order", "int", 4), (None, "str", 9), ("Fetch", None, 9))),
+        snapshot(NOON, instance="idle", **missed()),
+        snapshot(NOON, instance="old", missed_kinds=None),
+    ]
+    wanted = [
+        Row(purgatory="fetch", kind="Fetch", key_kind="str", operations=2),
+        Row(purgatory="fetch", kind="Order", key_kind="int", operations=7),
+    ]
+    assertDataFrameEqual(tables.missed(snapshots(spark, rows)), wanted)
+
+
 def test_instants_are_in_utc(spark: SparkSession) -> None:
     (row,) = Sums(spark, [operation(0)]).minutes().selectExpr("unix_seconds(minute) AS at").collect()
     assert datetime.fromtimestamp(row.at, UTC) == NOON

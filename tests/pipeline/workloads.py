@@ -30,6 +30,10 @@ class Fetch(DelayedOperation[None]):
         return self.is_ready and self.force_complete()
 
 
+class Order(Fetch):
+    """Another class of them."""
+
+
 class Service:
     """A purgatory on a virtual clock, and tasks that use it."""
 
@@ -44,9 +48,17 @@ class Service:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    def fetch(self, key: object, after: float | None, timeout: float = 30.0, *, told: bool = True) -> Fetch:
+    def fetch(
+        self,
+        key: object,
+        after: float | None,
+        timeout: float | None = 30.0,
+        *,
+        told: bool = True,
+        kind: type[Fetch] = Fetch,
+    ) -> Fetch:
         """Watch an operation that is ready *after* some seconds. Its key is checked then, if it is *told*."""
-        op = self.purgatory.watch(Fetch(timeout), [key])
+        op = self.purgatory.watch(kind(timeout), [key])
 
         def ready() -> None:
             op.is_ready = True
@@ -107,9 +119,10 @@ def healthy(service: Service, number: int) -> None:
 
 
 def leak(service: Service, number: int) -> None:
+    """Nothing ends two of four. They are no tasks, which settle() would visit, all of them, in each step."""
     healthy(service, number)
     for _ in range(2):
-        service.spawn(service.purgatory.wait_for(lambda: None, [f"gone-{number}"], timeout=None))
+        service.fetch(f"gone-{number}", None, None)
 
 
 def timeout_too_short(service: Service, number: int) -> None:
@@ -165,10 +178,10 @@ def pauses(service: Service, number: int) -> None:
 
 
 def missed_checks(service: Service, number: int) -> None:
-    """Each tenth of the news is not told."""
-    for n in range(2):
-        told = service.random.random() < 0.9
-        service.fetch(f"topic-{(2 * number + n) % 97}", service.random.uniform(0.1, 1.0), 1.5, told=told)
+    """Each tenth of the news of orders is not told."""
+    healthy(service, number)
+    told = service.random.random() < 0.9
+    service.fetch(("order", number), service.random.uniform(0.1, 1.0), 30.0, told=told, kind=Order)
 
 
 def keys_of_another_type(service: Service, number: int) -> None:

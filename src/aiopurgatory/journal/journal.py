@@ -252,8 +252,7 @@ class Journal(Recorder, Starting):
         return found
 
     def _number_of(self, purgatory: str, kind: type) -> int:
-        name = kind.__qualname__.encode(errors="backslashreplace").decode()  # surrogates would fail the whole file
-        return self._series.setdefault((purgatory, name), len(self._series))
+        return self._series.setdefault((purgatory, _printable(kind.__qualname__)), len(self._series))
 
     def _wake_writer(self) -> None:
         if self._wake is not None:
@@ -316,6 +315,10 @@ class Journal(Recorder, Starting):
         core = core_of(purgatory)
         finest = core.deadlines.timer.wheels[0]
         row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": core.purging.interval}
+        row["missed_kinds"] = [
+            {"kind": _printable(kind), "key": _printable(key), "operations": count}
+            for kind, key, count in statistics.missed_kinds
+        ]
         row |= {"at": int(time.time() * 1e6), "dropped_rows": self._dropped, "collector_us": COLLECTIONS.spent_us()}
         self._snapshots.append(row)
 
@@ -343,6 +346,11 @@ class Journal(Recorder, Starting):
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
+
+
+def _printable(name: str) -> str:
+    """Return *name* without surrogates: they would fail the whole file."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _is_another(pid: int) -> bool:

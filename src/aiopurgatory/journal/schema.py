@@ -94,12 +94,15 @@ _LATER: Final = {
     "collector_us": "time of this process in Python's garbage collector",
 }
 
+_MISSED: Final = pa.struct([("kind", pa.string()), ("key", pa.string()), ("operations", pa.int64())])
+
 STATISTICS: Final = pa.schema(
     [
         *_WHOSE,
         _field("at", _INSTANT, "time of the snapshot"),
         *(_field(name, pa.int64(), about) for name, about in _COUNTS.items()),
         *(_field(name, pa.int64(), about, True) for name, about in (_SETTINGS | _LATER).items()),
+        _field("missed_kinds", pa.list_(_MISSED), "missed_triggers by class and kind of key; null as those", True),
     ],
     metadata={"aiopurgatory.schema_version": str(SCHEMA_VERSION)},
 )

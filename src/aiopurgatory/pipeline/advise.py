@@ -65,14 +65,10 @@ def limit(parser: argparse.ArgumentParser) -> None:
 
 def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Write the advice, and print it. Raises: AdviceError: no advice can be given."""
-    advice = advise(simulated(spark, args.out), args.max_lateness_ms or 20.0).markdown()
+    simulations = spark.read.schema(SCHEMA).parquet(f"{args.out}/simulations").toArrow().to_pylist()
+    advice = advise(simulations, args.max_lateness_ms or 20.0).markdown()
     write(documents(args.out) / ADVICE, advice)
     print(advice)
-
-
-def simulated(spark: SparkSession, out: str) -> list[dict[str, Any]]:
-    """Return the rows of the simulations in *out*, one per setting."""
-    return list(spark.read.schema(SCHEMA).parquet(f"{out}/simulations").toArrow().to_pylist())
 
 
 def advise(

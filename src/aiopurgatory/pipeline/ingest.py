@@ -4,7 +4,7 @@ Rows are counted once: copies of a row are dropped, wherever they are. Impossibl
 outcome) are quarantined with a reason, and so are files that are torn. Nothing is lost silently: rows in = counted +
 duplicates + quarantined, or the stage fails and names the file.
 
-  JOURNAL/{operations,statistics}/**.parquet  ->  OUT/sums, OUT/quarantine
+  JOURNAL/{operations,statistics}/**.parquet  ->  OUT/sums
 
 Only new files are read. A file that has changed since is read again; its rows that were counted are duplicates then.
 Rows of files that are deleted later stay counted. To remove days from the report, use --forget-before; hot keys stay,

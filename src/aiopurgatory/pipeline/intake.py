@@ -140,13 +140,10 @@ class _Batch:
 
     def _without_bad(self, rows: DataFrame, files: Sequence[File]) -> DataFrame:
         """Write the bad rows, and return the others."""
-        table = files[0].table
-        folder = f"{self._out}/quarantine/{table}/attempt={self.attempt.name}"
-        bad_rows = quarantined(rows, table)
-        bad_rows.write.mode("overwrite").parquet(folder)
+        table, bad = files[0].table, Counter[int]()
+        self._save(quarantined(rows, table), f"quarantined_{table}")
         by = ("date", "reason", F.xxhash64("file").alias("uri_hash"))
-        bad = Counter[int]()
-        for row in read_folder(self._spark, literal(folder), bad_rows.schema).groupBy(*by).count().collect():
+        for row in self._own(f"quarantined_{table}").groupBy(*by).count().collect():
             bad[row.uri_hash] += row["count"]
             self.losses[table, row.date, row.reason] += row["count"]
         for each in files:

@@ -4,7 +4,7 @@ Per purgatory, kind and minute: operations by outcome, time waited, lateness, an
 keys, the work of the purgatories, lost rows, and changes since the day before, the largest first.
 
   OUT/sums  ->  OUT/report/.../{minutes,days,changes,work}/*.parquet
-                OUT/report/.../{hot_keys,lost,settings,seconds,timeouts}/*.parquet
+                OUT/report/.../{hot_keys,lost,missed,settings,seconds,timeouts}/*.parquet
                 OUT/report/.../files/*.parquet, which folders have the tables
                 report.html, a single file that loads nothing else
 
@@ -130,7 +130,9 @@ class _Report:
         # Folders of quarantined files may have any date.
         latest = datetime.now(UTC).date() + _ONE
         newest = max((day for day in self._having if day <= latest), default=date.min + _ONE)
-        self._whole("settings", tables.settings(self._of_days("snapshots", {newest, newest - _ONE})))
+        last = self._of_days("snapshots", {newest, newest - _ONE})
+        self._whole("settings", tables.settings(last))
+        self._whole("missed", tables.missed(last))
 
     def _by_second(self, hours: DataFrame) -> None:
         """Write the seconds of a short journal."""

@@ -206,6 +206,14 @@ def lost(losses: DataFrame) -> DataFrame:
     return losses.groupBy("date", "what").agg(F.sum("rows").alias("rows")).orderBy("date", "what")
 
 
+def missed(snapshots: DataFrame) -> DataFrame:
+    """Sum the missed checks in the newest snapshots of all instances, by the class and the kind of key."""
+    newest = snapshots.groupBy("purgatory", "instance").agg(F.max_by("missed_kinds", "at").alias("each"))
+    rows = newest.select("purgatory", F.inline("each")).withColumnRenamed("key", "key_kind")
+    summed = rows.groupBy(*KEYS, "key_kind").agg(F.sum("operations").alias("operations"))
+    return summed.where("operations > 0 AND kind IS NOT NULL AND key_kind IS NOT NULL").orderBy(*KEYS, "key_kind")
+
+
 def settings(snapshots: DataFrame) -> DataFrame:
     """Count the instances of each purgatory by their settings in their newest snapshot."""
     names = ("tick_ns", "wheel_size", "purge_interval")

@@ -2,8 +2,9 @@
 
 **The journal**, as Spark reads it: JOURNAL. Whole numbers are 64 bits wide, so that files with narrower ones are read.
 
-**Sums** (SUMS) hold no row of the journal, but sums over its good rows. Those of two batches add up to those of both
-(sums.total). Every count is a sum of ``weight``: a sampled row stands for many operations. tables.toml has the columns.
+**Sums** (SUMS) hold sums over the good rows of the journal, and its quarantined rows. Sums of two batches add up to
+those of both (sums.total). Every count is a sum of ``weight``: a sampled row stands for many operations. tables.toml
+has the columns.
 
 ``series`` is a purgatory and kind, as a number: the table ``hours`` has their names. ``outcome`` is its place in
 OUTCOMES. ``minute``, ``hour`` and ``second`` count from 1970, in UTC, and tell when an operation ended. ``waited`` and
@@ -24,7 +25,7 @@ ended. ``pending`` is the number of waiting operations. ``change`` is (now - bef
 -1 (gone) to 1 (new). ``work`` has the growth of counters, and the largest levels of each instance, added up.
 ``collector_us`` is the time that processes spent in Python's garbage collector. ``timeouts`` tells how many operations
 would have expired with shorter timeouts, and how long they would have waited. ``lost`` counts rows that are in no sum,
-by their reason. ``dropped_rows`` never reached the journal.
+by their reason. ``missed`` tells which kinds of keys were not checked. ``dropped_rows`` never reached the journal.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ _TYPES: Final = {
     pa.bool_(): "BOOLEAN",
     pa.float64(): "DOUBLE",
     pa.timestamp("us", "UTC"): "TIMESTAMP",
+    schema.STATISTICS.field("missed_kinds").type: "ARRAY<STRUCT<kind:STRING,key:STRING,operations:BIGINT>>",
 }
 _FIELDS: Final = {
     name: ", ".join(f"{each.name} {_TYPES.get(each.type, 'BIGINT')}" for each in table) for name, table in ARROW.items()
@@ -79,6 +81,7 @@ def _of(kind: str, *names: str) -> str:
 #: Sums by time -> the day of a row.
 DATES: Final = {
     **dict.fromkeys(["daily", "waiting", "losses"], "date"),
+    **dict.fromkeys(["quarantined_operations", "quarantined_statistics"], "try_cast(date AS DATE)"),
     "activity": "date_from_unix_date(CAST(minute div 1440 AS INT))",
     "hours": "date_from_unix_date(CAST(hour div 24 AS INT))",
     "ends": f"date_from_unix_date(CAST(second div {DAY // SECOND} AS INT))",
@@ -105,7 +108,7 @@ OF_PROCESS: Final = ("dropped_rows", "collector_us")
 LEVELS: Final = ("pending", "watched_entries", "keys")
 
 _PARTS: Final = {
-    "statistics": _FIELDS["statistics"],
+    **_FIELDS,
     "measures": _of("DOUBLE", *MEASURES),
     "outcomes": _of("DOUBLE", *OUTCOMES),
     "work": _of("BIGINT", *COUNTERS, *OF_PROCESS, *LEVELS),

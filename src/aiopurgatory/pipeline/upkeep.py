@@ -20,7 +20,10 @@ from .sums import total
 from .tables import SUMS
 
 #: Tables whose rows are no counts to add up.
-_LISTS: Final = ("snapshots", "files", "losses", "touched", "sealed", "forgotten")
+_LISTS: Final = (
+    *("snapshots", "files", "losses", "touched", "sealed", "forgotten"),
+    *("quarantined_operations", "quarantined_statistics"),
+)
 _ATTEMPT: Final = re.compile(r"/((\d+)\.(\d+T[^./]+)\.[^./]+)/")
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from ..tables import KEYS
 from .promises import Limits
 
 #: Counters below this say nothing.
@@ -28,6 +29,7 @@ def findings(tables: Mapping[str, DataFrame], limits: Limits) -> DataFrame:
         growing(work, tables["minutes"], timeouts),
         *checks(work, hot_keys),
         hot(hot_keys),
+        missed(tables["missed"], tables["days"], timeouts, limits),
         *judged(timeouts, limits),
     )
     both = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), found)
@@ -81,18 +83,25 @@ def hot(hot_keys: DataFrame) -> DataFrame:
     return rows.select(F.lit("hot key").alias("what"), "purgatory", "key", "key_hash", "share", "operations")
 
 
+def missed(missed: DataFrame, days: DataFrame, timeouts: DataFrame, limits: Limits) -> DataFrame:
+    """Classes that missed too many checks on a day, by the kind of key to check."""
+    used = timeouts.where("is_in_use").select(*KEYS, "timeout_us")
+    broken = missed.join(days.where(f"missed_triggers > {limits.max_missed_share} * operations"), [*KEYS], "left_semi")
+    return broken.join(used, [*KEYS], "left").withColumn("what", F.lit("missed checks"))
+
+
 def judged(timeouts: DataFrame, limits: Limits) -> list[DataFrame]:
     """Kinds with a timeout that is too long, or too short: which timeout would be better, and what it would save.
 
-    Too long: a much shorter one would have expired no more of them. Too short: too many expire, and answers
-    come up to its end.
+    Too long: with a much shorter one, at most 2 % of the answers would have been lost. Too short: too many expire, and
+    answers come up to its end.
     """
     kind = Window.partitionBy("purgatory", "kind")
     used = {name: F.max(F.expr(f"IF(is_in_use, {name}, NULL)")).over(kind) for name in ("timeout_us", "expired_share")}
     rows = timeouts.withColumns({"used_us": used["timeout_us"], "used_share": used["expired_share"]})
     known = {"half_share": "timeout_us BETWEEN used_us / 2.1 AND used_us / 1.9, expired_share"}
     known |= {
-        "least": "expired_share <= 1.2 * used_share + 0.001, timeout_us",
+        "least": "expired_share - used_share <= 0.02 * (1 - used_share), timeout_us",
         "used_mean_us": "is_in_use, waited_mean_us",
     }
     own = {name: F.min(F.expr(f"IF({value}, NULL)")).over(kind) for name, value in known.items()}

@@ -205,10 +205,9 @@ def steps(minutes: DataFrame, work: DataFrame, axis: Axis) -> DataFrame:
     largest_of = [F.max(name).alias(name) for name in TIMES]
     counts = [F.sum(name).alias(name) for name in (*OUTCOMES, "pending_mean", "pending_peak")]
     known = work.select("purgatory", F.col("minute").alias("of_minute"), "pending")
-    pooled = minutes.groupBy("purgatory", "minute").agg(*counts, *largest_of)
-    pooled = pooled.withColumn("of_minute", F.date_trunc("minute", "minute")).join(
-        known, ["purgatory", "of_minute"], "left"
-    )
+    of_minute = F.date_trunc("minute", "minute").alias("of_minute")
+    each = minutes.groupBy("purgatory", "minute", of_minute).agg(*counts, *largest_of)
+    pooled = each.join(known, ["purgatory", "of_minute"], "left")
     pooled = pooled.withColumns({name: F.greatest(name, "pending") for name in ("pending_mean", "pending_peak")})
     number = F.expr(f"CAST(unix_seconds(minute) div {axis.step} - {int(axis.start // axis.step)} AS INT)")
     return pooled.groupBy("purgatory", number.alias("step")).agg(
@@ -234,9 +233,7 @@ def largest(days: DataFrame) -> DataFrame:
 def reasons(lost: DataFrame, work: DataFrame) -> DataFrame:
     """Lost rows, work -> what, rows, and the first and the last minute of dropped rows, or day of others."""
     minute = F.date_format("minute", "yyyy-MM-dd HH:mm").alias("at")
-    dropped = work.where("dropped_rows > 0").select(F.lit("dropped").alias("what"), "dropped_rows", minute)
-    both = dropped.union(lost.select("what", "rows", F.col("date").cast("string"))).withColumnRenamed(
-        "dropped_rows", "rows"
-    )
+    rows = F.lit("dropped").alias("what"), F.col("dropped_rows").alias("rows"), minute
+    both = work.where("dropped_rows > 0").select(*rows).union(lost.select("what", "rows", F.col("date").cast("string")))
     found = both.groupBy("what").agg(F.sum("rows").alias("rows"), F.min("at").alias("first"), F.max("at").alias("last"))
     return found.orderBy(F.col("what") != "dropped", F.desc("rows"), "what").limit(ROWS)

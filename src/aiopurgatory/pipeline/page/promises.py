@@ -11,8 +11,10 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-#: More than usual expire above MARGIN times the share in the whole journal, plus 0.01.
+#: More than usual expire above MARGIN times the mean share of all judged minutes, plus 0.01.
 MARGIN: Final = 1.5
+#: Fewer that expire in a minute are not more than usual: that is chance.
+CHANCE: Final = 20
 _ABOUT: Final = {
     "max_expired_share": "share of a purgatory's operations that may expire (default: %(default)g)",
     "max_lateness_ms": "99 %% of expirations must be at most this late, in ms (default: %(default)g)",
@@ -95,21 +97,9 @@ def judged(minutes: DataFrame, work: DataFrame, limits: Limits) -> DataFrame:
     )
     verdict = F.when(F.col("judged") == 0, "unknown").when(F.col("is_broken"), "broken").otherwise("kept")
     since = F.when(F.col("is_broken"), F.col("after_good")).otherwise(F.col("after_bad"))
-    columns = (
-        "purgatory",
-        "name",
-        verdict.alias("verdict"),
-        "limit",
-        "judged",
-        "broken",
-        "now",
-        "worst",
-        "worst_at",
-        "at",
-    )
     collector = work.groupBy(F.col("minute").alias("worst_at")).agg(F.sum("collector_us").alias("collector_us"))
-    found = known.select(*columns, since.alias("since")).join(collector, "worst_at", "left")
-    return found.orderBy("verdict", F.asc_nulls_last("purgatory"), "name")
+    found = known.withColumns({"verdict": verdict, "since": since}).drop("is_broken", "after_bad", "after_good")
+    return found.join(collector, "worst_at", "left").orderBy("verdict", F.asc_nulls_last("purgatory"), "name")
 
 
 def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
@@ -118,13 +108,13 @@ def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
         *(F.sum(name).alias(name) for name in ("operations", "expired", "missed_triggers")),
         (F.max("lateness_p99_us") / 1e3).alias("late"),
     )
-    own = Window.partitionBy("purgatory")
-    usual = F.sum("expired").over(own) / F.nullif(F.sum("operations").over(own), F.lit(0.0))
     enough = (F.col("operations") >= limits.fewest) & (F.col("operations") > 0)
     ended = F.nullif(F.col("operations"), F.lit(0.0))  # in a silent minute, operations only wait
+    expired = F.col("expired") / ended
+    usual = F.avg(F.when(enough, expired)).over(Window.partitionBy("purgatory"))
     promises = F.stack(
-        *(F.lit(4), F.lit("share expired"), F.col("expired") / ended, F.lit(limits.max_expired_share)),
-        *(F.lit("more expired than usual"), F.col("expired") / ended, F.col("usual")),
+        *(F.lit(4), F.lit("share expired"), expired, F.lit(limits.max_expired_share)),
+        *(F.lit("more expired than usual"), F.when(F.col("expired") >= CHANCE, expired), F.col("usual")),
         *(F.lit("missed triggers"), F.col("missed_triggers") / ended, F.lit(limits.max_missed_share)),
         *(F.lit("late p99"), F.col("late"), F.lit(limits.max_lateness_ms)),
     )
