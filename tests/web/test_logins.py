@@ -1,285 +1,132 @@
-"""Polls and streams that belong to a login: it is awaited, it expires, it is revoked. Of states and of logs."""
+"""The service of docs/logins.md: what a login that ends, ends."""
 
 from __future__ import annotations
 
 import asyncio
-import math
+import re
+import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import httpx
 import pytest
 
-from aiopurgatory import Purgatory
-from aiopurgatory.streams import EventLog, MemoryLog
-from aiopurgatory.testing import ManualClock, check_invariants
-from aiopurgatory.web import EventAnswer, EventRoute, LogPolling, LongPolling, LongPollRoute, Policy
+from aiopurgatory.testing import MemoryBus, MemoryServer
+
+pytest.importorskip("fastapi")
+
+PAGE = (Path(__file__).parents[2] / "docs" / "logins.md").read_text("utf-8")
+
+
+def program(name: str) -> Any:
+    """The page's file *name*, imported."""
+    (source,) = re.findall(rf'^```python title="{name}.py"\n(.*?)^```$', PAGE, re.DOTALL | re.MULTILINE)
+    module = sys.modules[name] = ModuleType(name)
+    exec(source, module.__dict__)
+    return module
 
-from .eventsource import Client, Streams, parsed
-from .polls import Counters, Database, check_empty, settle, until
 
-ANN = ("user", "ann")
+service = program("service")
+program("routes")
+revocations = program("revocations")
+app, inboxes, log, logins, polling = (getattr(service, name) for name in ("app", "inboxes", "log", "logins", "polling"))
+for name in ("service", "routes", "revocations"):
+    del sys.modules[name]  # other tests may import files of these names
 
 
-@pytest.fixture
-async def log() -> AsyncIterator[EventLog]:
-    async with MemoryLog(unknown_timeout=None) as log:
-        yield log
-        await settle()
-        assert (log.purgatory.num_delayed, log.statistics().topics) == (0, 0)
-        check_invariants(log.purgatory)
+@asynccontextmanager
+async def client_of(user: int, seconds: float = 60.0) -> AsyncIterator[httpx.AsyncClient]:
+    cookies = {"token": await logins.begin(user, seconds)}
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", cookies=cookies) as client:
+        yield client
 
 
-def user_of(scope: Any) -> list[Any]:
-    return [("user", scope.headers["user"])]
+async def parked(count: int) -> None:
+    async with asyncio.timeout(5):
+        while log.purgatory.num_delayed + polling.purgatory.num_delayed != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
-async def parked(purgatory: Purgatory, count: int) -> None:
-    await until(lambda: purgatory.num_delayed == count)
+async def login_is_needed(path: str) -> None:
+    async with log, client_of(1, -1.0) as client:
+        assert (await client.get(path)).status_code == 401
 
 
-# revoked
+async def token_expires(path: str) -> None:
+    async with log, client_of(1, 0.5) as client:
+        await log.append(path.split("/")[2], "early")
+        end = time.time() + 0.5
+        stream = asyncio.create_task(client.get(path))
+        await parked(1)
+        assert (await stream).text.count("data: early") == 1
+        assert end - 0.1 < time.time() < end + 0.3
+        assert (await client.get(path)).status_code == 401
 
 
-async def test_cancel_for_key_ends_the_streams_of_one_user_of_a_log(log: EventLog) -> None:
-    route = EventRoute(log, keys=user_of)
-    ann, bob = Client(route, user="ann"), Client(route, user="bob")
-    await until(lambda: ann.retries and bob.retries)
-    assert len(log.purgatory.cancel_for_key(ANN)) == 1
-    await ann.ended()
-    assert (ann.status, ann.complete, len(ann.retries)) == (200, True, 2)
-    await log.append("n", "hello")
-    await until(lambda: bob.events)
-    assert ann.events == []
-    await bob.leave()
+async def user_logs_out(path: str) -> None:
+    async with log, client_of(1) as ann, client_of(2) as bob:
+        hers, his = asyncio.create_task(ann.get(path)), asyncio.create_task(bob.get(path))
+        await parked(2)
+        assert (await ann.delete("/login")).status_code == 200
+        assert "late" not in (await hers).text
+        assert (await ann.get(path)).status_code == 401
+        await log.end(path.split("/")[2], "late")
+        assert "data: late" in (await his).text
 
 
-async def test_cancel_for_key_answers_the_polls_of_one_user_of_a_log(log: EventLog) -> None:
-    route = LongPollRoute(log, keys=user_of)
-    ann, bob = Client(route, user="ann"), Client(route, user="bob")
-    await parked(log.purgatory, 2)
-    log.purgatory.cancel_for_key(ANN)
-    await ann.ended()
-    assert (ann.status, ann.headers["refused"]) == (503, "closed")
-    await log.append("n", "hello")
-    assert [event["data"] for event in await bob.polled()] == ["hello"]
-
-
-@pytest.fixture
-async def polling(purgatory: Purgatory, source: Counters) -> LongPolling[str]:
-    return LongPolling(purgatory, source)
-
-
-@pytest.mark.parametrize("together", [False, True])
-async def test_cancel_for_key_ends_polls_and_no_handlers(polling: LongPolling[str], together: bool) -> None:
-    poll = asyncio.create_task(polling.answer("n", since="0", keys=["n", ANN]))
-    await parked(polling.purgatory, 1)
-    polling.purgatory.cancel_for_key(ANN)
-    if together:
-        poll.cancel()
-    await asyncio.wait([poll])
-    assert poll.cancelled() if together else poll.result().status == 503
-
-
-async def test_keys_of_a_log_that_are_one_str_are_refused(log: EventLog) -> None:
-    with pytest.raises(TypeError, match="keys must be an iterable of keys, got 'ann'; pass"):
-        await LogPolling(log).events("n", {}, keys="ann")  # type: ignore[arg-type]
+async def user_logs_out_while_a_poll_waits() -> None:
+    async with polling, client_of(1) as ann, client_of(2) as bob:
+        headers = {"If-None-Match": '"0"'}
+        requests = [client.get("/inbox", headers=headers) for client in (ann, bob)]
+        polls = [asyncio.create_task(request) for request in requests]
+        await parked(2)
+        assert (await ann.delete("/login")).status_code == 200
+        assert (await polls[0]).status_code == 503
+        assert (await ann.get("/inbox")).status_code == 401
+        inboxes.unread[2] = 1
+        polling.notify(2)
+        assert (await polls[1]).text == "1"
 
 
-# expired
+async def user_logs_out_in_another_worker() -> None:
+    server = MemoryServer()
+    async with log, client_of(1) as ann, client_of(2) as bob:
+        here, there = MemoryBus(server, [revocations.Revocations()]), MemoryBus(server, [])
+        async with here, there:
+            hers = asyncio.create_task(ann.get("/runs/d"))
+            his = asyncio.create_task(bob.get("/runs/d"))
+            await parked(2)
+            await logins.end(1)
+            there.publish(("user", 1))
+            assert (await hers).status_code == 200
+            await parked(1)
+            await here.gap()
+            assert (await his).status_code == 200
 
 
-@pytest.fixture(params=["log", "states", "database"])
-async def subject(request: pytest.FixtureRequest, log: EventLog) -> AsyncIterator[tuple[Any, Callable[[], Any]]]:
-    """What answers, by the real clock, and a function that changes the topic "n"."""
-    if request.param == "log":
-        yield LogPolling(log), lambda: log.append("n", "1")
-        return
-    async with Purgatory("real") as purgatory:
-        streams = Streams(purgatory, Counters() if request.param == "states" else Database())
-        yield streams.polling, streams.publish
-        check_empty(streams.polling)
+def test_login_is_needed() -> None:
+    for path in ("/runs/a", "/runs/a/events", "/inbox"):
+        asyncio.run(login_is_needed(path))
 
 
-async def collected(events: EventAnswer) -> tuple[list[str], float]:
-    """The data of *events*, and when they ended."""
-    chunks = [chunk async for chunk in events]
-    return [event.data for event in parsed(*chunks)], time.time()
+def test_token_expires() -> None:
+    for path in ("/runs/a", "/runs/e/events"):
+        asyncio.run(token_expires(path))
 
 
-async def test_stream_ends_when_its_login_does(subject: Any) -> None:
-    polls, change = subject
-    end = time.time() + 0.4
-    reading = asyncio.create_task(collected(await polls.events("n", {}, since="0", until=end)))
-    await asyncio.sleep(0.05)
-    await change()
-    data, ended = await reading
-    assert len(data) >= 1
-    assert end <= ended < end + 0.1
-    await change()
-
-
-@pytest.mark.parametrize("seconds", [0.0, 1.0, 1e6])
-async def test_stream_of_an_expired_login_is_refused_as_the_login_would(subject: Any, seconds: float) -> None:
-    polls, change = subject
-    await change()
-    events = await polls.events("n", {}, until=time.time() - seconds)
-    assert (events.status, events.headers["cache-control"]) == (401, "no-store")
-    assert [chunk async for chunk in events] == [b"the login has ended: until= is in the past"]
-
-
-async def test_stream_of_an_expired_login_is_not_told_to_stop(log: EventLog) -> None:
-    async with log.run("n") as run:
-        last = await run.append("a")
-    end = await log.last_id("n")
-    polls = LogPolling(log)
-    assert (await polls.events("n", {"last-event-id": end or ""})).status == 204  # the control
-    for after in (last, end):
-        assert (await polls.events("n", {}, since=after, until=time.time() - 1.0)).status == 401
-
-
-@pytest.mark.parametrize("until", [1.8e12, 1.8e18, 0, 3600.0, math.inf, math.nan, -1.0])  # ms, ns, ...
-async def test_end_of_a_login_in_another_century_is_refused(log: EventLog, until: float) -> None:
-    with pytest.raises(ValueError, match="until must be "):
-        await LogPolling(log).events("n", {}, until=until)
-    with pytest.raises(ValueError, match="until must be "):
-        await Client(EventRoute(log, until=lambda scope: until)).ended()
-
-
-async def test_state_whose_read_outlasts_the_login_is_not_delivered(purgatory: Purgatory, clock: ManualClock) -> None:
-    database = Database()
-    polling = LongPolling[str](purgatory, database)
-    events = await polling.events("n", {}, until=time.time() + 10.0)
-    assert len(parsed(await anext(events))) == 1
-    database.gate.clear()
-    database.values["n"] = 1
-    polling.notify("n")
-    reading = asyncio.create_task(collected(events))
-    await clock.advance(11.0)
-    assert database.under_way == 1
-    database.gate.set()
-    assert (await reading)[0] == []
-
-
-async def test_event_that_comes_when_the_loop_stood_still_is_not_delivered(log: EventLog) -> None:
-    await log.append("n", "in time")
-    events = await LogPolling(log).events("n", {}, until=time.time() + 0.1)
-    reading = asyncio.create_task(collected(events))
-    await asyncio.sleep(0.02)
-    await log.append("n", "too late")
-    time.sleep(0.1)  # noqa: ASYNC251 as a blocked loop
-    assert (await reading)[0] == ["in time"]
-
-
-async def test_age_ends_a_stream_before_its_login(log: EventLog) -> None:
-    polls = LogPolling(log, Policy(max_age=0.05))
-    began = time.time()
-    _, ended = await collected(await polls.events("n", {}, until=began + 60.0))
-    assert ended < began + 1.0
-
-
-async def test_end_of_a_login_that_is_no_number_is_refused(log: EventLog) -> None:
-    with pytest.raises(TypeError, match="until must be a number of seconds, got '2026-11-26'"):
-        await LogPolling(log).events("n", {}, until="2026-11-26")  # type: ignore[arg-type]
-
-
-# awaited
-
-
-@pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
-@pytest.mark.parametrize("is_log", [True, False])
-async def test_functions_of_a_route_may_be_awaited(
-    polling: LongPolling[str], purgatory: Purgatory, log: EventLog, route: Any, is_log: bool
-) -> None:
-    called: list[str] = []
-
-    def function(name: str, found: Any) -> Any:
-        async def ask(scope: Any) -> Any:
-            await asyncio.sleep(0)
-            called.append(name)
-            return found
-
-        return ask
-
-    if is_log:
-        await log.append("n", "1")
-    functions: dict[str, Any] = {"resource": "n", "keys": ["n", ANN], "client": "c", "group": "ann"}
-    functions |= {"since": await log.last_id("n") if is_log else "0"}
-    functions |= {"until": time.time() + 60.0} if route is EventRoute else {"wait": "20"}
-    endpoint = route(log if is_log else polling, **{name: function(name, found) for name, found in functions.items()})
-    client = Client(endpoint, "somewhere-else")
-    waiting = log.purgatory if is_log else purgatory
-    await parked(waiting, 1)
-    assert (called[0], set(called)) == ("resource", set(functions))
-    (op,) = waiting.waiting(ANN)
-    assert set(op.keys) == {"n", ANN}
-    op.cancel()
-    await client.ended()
-
-
-@pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
-async def test_login_that_is_refused_is_raised_and_nothing_else_called(log: EventLog, route: Any) -> None:
-    async def resource(scope: Any) -> str:
-        raise PermissionError("who are you?")
-
-    async def group(scope: Any) -> str:
-        raise AssertionError("it is called for a client that was refused")
-
-    with pytest.raises(PermissionError):
-        await Client(route(log, resource=resource, group=group)).ended()
-
-
-async def test_login_that_cannot_read_the_request_is_400(log: EventLog) -> None:
-    async def resource(scope: Any) -> str:
-        return f"{int(scope.query.get('run', 'x'))}"
-
-    client = Client(EventRoute(log, resource=resource))
-    await client.ended()
-    assert client.status == 400
-
-
-# handlers of one's own
-
-
-async def test_handler_answers_a_poll_of_a_log(log: EventLog) -> None:
-    polls = LogPolling(log)
-    first = await log.append("n", "1")
-    assert b'"data":"1"' in (await polls.answer("n")).body
-    poll = asyncio.create_task(polls.answer("n", {"if-none-match": f'"{first}"'}, {"wait": "20"}))
-    await parked(log.purgatory, 1)
-    second = await log.append("n", "2")
-    answer = await poll
-    assert (answer.status, answer.version) == (200, second)
-    assert (await polls.answer("n", since=second, wait=0)).body == b"[]"
-
-
-@pytest.mark.parametrize("by", ["query", "since", "header"])
-async def test_handler_of_a_log_resumes_as_the_route_does(log: EventLog, by: str) -> None:
-    """``after`` comes in the query of a page that is loaded again; a header is newer."""
-    first, second, _ = [await log.append("n", data) for data in "abc"]
-    await log.end("n")
-    polls, since = LogPolling(log), second if by == "since" else None
-    query = {"after": first if by == "header" else second} if by != "since" else {}
-    headers = {"last-event-id": second, "if-none-match": f'"{second}"'} if by == "header" else {}
-    events, _ = await collected(await polls.events("n", headers, query, since=since))
-    assert events == ["c", "done"]
-    assert b'"data":"c"' in (answer := await polls.answer("n", headers, query, since=since)).body
-    assert b'"data":"b"' not in answer.body
-
-
-async def test_handler_of_a_source_ignores_after(polling: LongPolling[str]) -> None:
-    assert (await polling.answer("n", {}, {"after": "0"})).status == 200
-
-
-async def test_handler_and_route_of_a_log_share_the_limits(log: EventLog) -> None:
-    polls = LogPolling(log, Policy(max_per_group=1))
-    events = await polls.events("n", {}, group="ann")
-    refused = Client(EventRoute(polls, group=lambda scope: "ann"))
-    await refused.ended()
-    assert (events.status, refused.status, refused.headers["refused"]) == (200, 503, "group")
-    await events.aclose()
-
-
-def test_something_else_than_a_log_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"^log must be an EventLog, got 7$"):
-        LogPolling(7)  # type: ignore[arg-type]
+def test_user_logs_out() -> None:
+    for path in ("/runs/b", "/runs/c/events"):
+        asyncio.run(user_logs_out(path))
+
+
+def test_user_logs_out_while_a_poll_waits() -> None:
+    asyncio.run(user_logs_out_while_a_poll_waits())
+
+
+def test_user_logs_out_in_another_worker() -> None:
+    asyncio.run(user_logs_out_in_another_worker())
