@@ -183,10 +183,16 @@ def test_page_names_make_targets_that_exist(page: Path) -> None:
         assert any(fnmatch(target, each.replace("%", "*")) for each in patterns), f"{page.name} names make {target}"
 
 
+PACKAGE = ROOT / "src" / "aiopurgatory"
+PACKAGES = [path.name for path in PACKAGE.iterdir() if path.is_dir()]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_page_names_files_that_exist(page: Path) -> None:
     text = page.read_text("utf-8")
     named = re.findall(r"(?:`|\bpython )((?:examples|benchmarks|tests|src)/[\w./-]+)", text)
     linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
-    for path in [*(ROOT / each for each in named), *(page.parent / each for each in linked)]:
+    modules = re.findall(rf"`((?:{'|'.join(PACKAGES)})/\w+\.py)`", text)
+    of_package = (PACKAGE / each for each in modules)
+    for path in [*(ROOT / each for each in named), *(page.parent / each for each in linked), *of_package]:
         assert path.exists(), f"{page.name} names {path}"
