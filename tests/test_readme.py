@@ -164,13 +164,6 @@ def test_commands_of_pages_name_each_stage() -> None:
     assert {stage for stage, _ in COMMANDS} == STAGES.keys()
 
 
-def test_form_of_sizing_computes_with_the_figures_of_its_program() -> None:
-    text = (ROOT / "docs" / "sizing.md").read_text("utf-8")
-    form = text.partition("<script>")[2].partition("</script>")[0]
-    for figure in re.findall(r"^BYTES_\w+ = (\S+)", text, re.MULTILINE):
-        assert f"* {figure}" in form
-
-
 #: Files that name targets of the Makefile.
 NAMING = [*PAGES, *sorted((ROOT / ".github").rglob("*.yml")), *sorted(ROOT.glob(".github/*.md"))]
 NAMING += [ROOT / ".pre-commit-config.yaml"]
