@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from wheels import PROJECT, ROOT, VERSIONS, FailedError, Step, pythons, run, venv
+from wheels import PROJECT, ROOT, VERSIONS, FailedError, Step, clean_environ, pythons, run, venv
 
 NAME = PROJECT["project"]["name"]
 EXTRAS = tuple(PROJECT["project"]["optional-dependencies"])
@@ -57,6 +58,14 @@ def build_site(clone: Path, out: Path) -> None:
         shutil.make_archive(str(out / "site"), "gztar", clone / "build" / "docs")
 
 
+def make_wheels(clone: Path, dist: Path, options: list[str]) -> None:
+    """Run the clone's wheels.py, which shows its own progress."""
+    sys.stdout.flush()  # before its lines
+    command = [sys.executable, clone / ".ci" / "wheels.py", "--dist", dist, *options]
+    if subprocess.run(command, cwd=clone, env=clean_environ(), check=False).returncode:
+        raise FailedError("wheels.py failed, see above")
+
+
 def make_index(dist: Path, folder: Path) -> str:
     """Make a package index, as PEP 503 has it, of the files in *dist*. Returns: its address."""
     project = folder / "simple" / NAME
@@ -91,7 +100,7 @@ def rehearse(out: Path, options: list[str], extras: list[str], python: str) -> N
         version = version_of(clone)
         (out / "notes.md").write_text(notes_of((clone / "CHANGELOG.md").read_text("utf-8"), version))
         build_site(clone, out)
-        print(run(sys.executable, clone / ".ci" / "wheels.py", "--dist", out / "dist", *options, cwd=clone), end="")
+        make_wheels(clone, out / "dist", options)
         index = make_index(out / "dist", folder)
         for extra in extras:
             install(index, python, extra, clone, folder)

@@ -147,16 +147,20 @@ class Step:
 QUIET = ("--quiet", "--disable-pip-version-check")
 
 
+def clean_environ() -> dict[str, str]:
+    """The environment without the checkout's Python path and options."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
+
+
 def run(*command: str | Path, cwd: Path | None = None, **environ: str) -> str:
     """Run *command*, apart from the checkout's Python path and options. Returns: what it printed."""
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
     with subprocess.Popen(
         [str(part) for part in command],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=cwd or ROOT,
-        env=clean | environ,
+        env=clean_environ() | environ,
         process_group=0,  # Ctrl-C reaches this process alone, which ends those that its children have started, too
     ) as process:
         try:

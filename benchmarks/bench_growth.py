@@ -23,7 +23,7 @@ from rich.progress import track
 import aiopurgatory
 from aiopurgatory import DelayedOperation, Purgatory
 
-#: Operations that are measured beside those that wait.
+#: Operations that are measured beside the waiting ones.
 SAMPLE = 2_000
 
 

@@ -1,8 +1,8 @@
 """python benchmarks/bench_jvm.py --kafka ../kafka --jars build/clients/jars: our operations beside Kafka's own classes.
 
 Kafka's classes are compiled from its sources (version 4, or the main branch of December 2024), which are not ours to
-copy: ``server-common/src/main/java`` in *--kafka*. Its client's jars are those that ``make test-broker`` fetches. Needs
-Java 17. The form is that of PYTHONPATH: build/compiled, or src.
+copy: ``server-common/src/main/java`` in *--kafka*. ``make test-broker`` fetches its client's jars. Needs
+Java 17. PYTHONPATH chooses the form: build/compiled, or src.
 
 Each row is a process of its own, warmed up; both sides take turns. The JVM runs with the options of Kafka's brokers
 (G1, 20 ms) and a heap of 2 GB, and then with its Serial collector. Figures are CPU time: of the JVM's thread, and in

@@ -115,7 +115,7 @@ def check_nobody(loops: int, others: int) -> float:
 
 
 def call_later(loops: int) -> float:
-    """The loop iteration counts, too: in it the loop drops cancelled timers."""
+    """The loop iteration counts as well, since the loop drops cancelled timers in it."""
     loop = new_loop()
 
     async def run() -> float:

@@ -10,7 +10,7 @@
               the last day
 
 *ours* with a heap of 1 GB and *ours, 512m* take turns, each in a process of its own on two threads. The journals were
-just written, so their pages are in memory for all. CPU time is that of the whole process tree, user and system: the
+just written, so their pages are in memory for all. CPU time is counted for the whole process tree, user and system: the
 JVM, its Python workers, and everything else that is started. Before the first round each runs once, unmeasured.
 
 Prints a line of JSON for each run, round by round, then the targets, and medians with their ranges.
@@ -116,7 +116,7 @@ class Bench:
             size = sum(path.stat().st_size for path in journal.rglob("*.parquet"))
             first, whole = self.run_command(journal, out)
             again = self.run_command(journal, out)[1]
-            # No CPU time: that of Spark's Python workers is known only where Tree watches them.
+            # No CPU time: only Tree knows how much Spark's Python workers take.
             found = {"whole_wall": whole, "first_page_wall": first, "nothing_new_wall": again, "mb": size / 1e6}
             yield {"what": "command", "competitor": "ours", "rows": shape.rows, **found}
 

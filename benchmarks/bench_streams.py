@@ -10,7 +10,7 @@ and 25 x 20. Competitors:
 
 Measures the CPU us of the server process, user and system, for each event that a listener gets, producers included; the
 ms from before the append to the line at the listener; the server's memory for each idle listener; connections to Redis
-while all listen; and Redis commands for each append, those of scripts included. Prints a line of JSON for each, round
+while all listen; and Redis commands for each append, also inside scripts. Prints a line of JSON for each, round
 by round, then the targets, and medians with their ranges.
 
 Listeners are a process of their own, which reads no more than lines: load_cpu_share must stay below one core. All share

@@ -4,8 +4,8 @@ Measures 1, 2, 4 and 8 workers on a bus that share the polls and the events: CPU
 memory of a parked poll. A model (buses/model.py) is fitted to the runs of 1, 2 and 4 and to a busier run of 2, and
 checked against the run of 8. A table then gives fleets for 1, 10 and 100 million polls; each assumption has an option.
 
-Prints a line of JSON for each run, round by round, then the tables. The memory measured here is that of an operation.
-The table uses that of a poll over HTTP, measured by ``bench_http.py memory``. Keep --events low: all workers and the
+Prints a line of JSON for each run, round by round, then the tables. The memory measured here is an operation's.
+The table uses a poll's over HTTP, measured by ``bench_http.py memory``. Keep --events low: all workers and the
 server share this machine.
 """
 

@@ -116,7 +116,7 @@ TABLES = [
 
 
 def series(size: Size) -> Iterator[list[Job]]:
-    """Lists of jobs that depend on each other; only those of one list must run in order."""
+    """Lists of jobs that depend on each other: the jobs of one list must run in order."""
     yield from requests(size)
     yield from ablations(size)
     yield from timers(size)

@@ -36,7 +36,7 @@ def parser_of(doc: str | None, rounds: int) -> argparse.ArgumentParser:
 
 
 def chosen(args: argparse.Namespace, usual: S, quick: S, smoke: S, *options: str) -> S:
-    """The size for --quick, --smoke or neither, with --rounds and those of *options* that were given."""
+    """The size for --quick, --smoke or neither, with --rounds and the given *options*."""
     size = smoke if args.smoke else quick if args.quick else usual
     given = {name: getattr(args, name) for name in ("rounds", *options)}
     return replace(size, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]

@@ -119,7 +119,7 @@ class StreamsLoad:
             self.current[place] = f"{place}-{number}"
 
     async def least_busy(self, stack: AsyncExitStack) -> tuple[int, Connection]:
-        """Return the worker with the fewest runs, of those that the kernel offers, and a connection to it."""
+        """Return the least busy worker that the kernel offers, and a connection to it."""
         found: dict[int, Connection] = {}
         for _ in range(6):
             connection = await stack.enter_async_context(Connection(self.port))
@@ -179,7 +179,7 @@ class StreamsLoad:
         """Take events until the answer ends."""
         since = time.monotonic()
         fields: dict[str, str] = {}
-        while line := (await reader.readline()).decode():  # the sizes of chunks are lines, too, and no fields
+        while line := (await reader.readline()).decode():  # the sizes of chunks are lines that are no fields
             name, _, text = line.rstrip("\r\n").partition(": ")
             if name or "data" not in fields:
                 if name == "0":

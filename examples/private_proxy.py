@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-#: Words that only the connection that listens sends, and those of the server's confirmation.
+#: Words that only the listening connection sends, and the words of the server's confirmation.
 LISTENS = (b"LISTEN", b"SUBSCRIBE")
 CONFIRMS = (b"LISTEN", b"subscribe")
 
@@ -101,7 +101,7 @@ class Proxy:
             there, back = await asyncio.open_connection("127.0.0.1", self.target)
             pair.writers.append(back)
             await asyncio.gather(self._forward(pair, "up", reader, back), self._forward(pair, "down", there, writer))
-        except (OSError, asyncio.CancelledError):  # the streams of asyncio report a cancellation, too
+        except (OSError, asyncio.CancelledError):  # asyncio's streams may report a cancellation
             pass
         finally:
             self._pairs.discard(pair)

@@ -149,7 +149,7 @@ class Client(asyncio.Protocol):
     # blocking
 
     def block(self, keys: list[Any], seconds: float, attempt: Attempt, late: Attempt = lambda: None) -> object:
-        """Answer now if *attempt* returns an answer, else when it does, or at the deadline with that of *late*."""
+        """Answer now if *attempt* returns an answer, else when it does, or at the deadline with *late*'s."""
         if not self.may_block:
             return attempt()
         self.blocked = Blocked(self, attempt, late)

@@ -72,7 +72,7 @@ def requests() -> Requests:
 
 
 class Interrupt(BaseException):
-    """Raised by a signal handler, such as that of a test's timeout. Loops report it, and go on."""
+    """Raised by a signal handler, such as a test's timeout. Loops report it, and go on."""
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def leave(request: pytest.FixtureRequest) -> Callable[[socket.socket], None]:
 
 @pytest.fixture
 def clock(manual_clock: ManualClock) -> ManualClock:
-    """The plugin's, as that of ``purgatory``."""
+    """The plugin's fixture, as ``purgatory`` is."""
     return manual_clock
 
 

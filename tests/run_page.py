@@ -42,7 +42,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 def run(block: Block, page: Path, names: dict[str, Any]) -> None:
     if block.title is None:
-        # The lines before it make those of a traceback the page's.
+        # With these empty lines, a traceback has the line numbers of the page.
         exec(compile("\n" * block.line + block.source, page, "exec"), names)
         return
     Path(block.title).write_text(block.source)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -131,36 +130,6 @@ def test_imports_run_in_no_circle() -> None:
     names = {f"aiopurgatory.{path[:-3].replace('/', '.').removesuffix('.__init__')}": path for path in TREES}
     graph = {path: {names[name] for name in imports_of(path) if name in names} for path in TREES}
     TopologicalSorter(graph).prepare()  # CycleError names the circle
-
-
-PAGE = ROOT.parent.parent / "docs" / "developing.md"
-GROUPS = {"the ground floor": GROUND, "the timer": TIMER, "the core": CORE, "the face": FACE}
-GROUPS["nothing else"] = set()
-
-
-def rows_of_the_page() -> Iterator[tuple[set[str], str, set[str]]]:
-    """The layers of each row of the page's table, their contents, and what they may import."""
-    for line in PAGE.read_text().split("## Layers")[1].split("The law:")[0].splitlines()[4:]:
-        if line:
-            layers, contents, imports = line.strip("| ").split(" | ")
-            allowed = [GROUPS[each] if each in GROUPS else {each.strip("`")} for each in imports.split(", ")]
-            yield set(re.findall(r"`(\w+)`", layers)), contents, set().union(*allowed)
-
-
-@pytest.mark.skipif(not PAGE.exists(), reason="installed without the pages")
-def test_page_for_developers_has_the_table_of_the_layers() -> None:
-    shown = {layer: allowed for layers, _, allowed in rows_of_the_page() for layer in layers}
-    assert shown.keys() == LAYERS.keys()
-    for layer, allowed in LAYERS.items():
-        assert shown[layer] | {layer} == allowed | {layer}, f"{PAGE.name}, {layer}"
-
-
-@pytest.mark.skipif(not PAGE.exists(), reason="installed without the pages")
-def test_page_for_developers_names_modules_that_exist() -> None:
-    for layers, contents, _ in rows_of_the_page():
-        for name in re.findall(r"`([a-z_/]+)`", contents):
-            places = [ROOT / name, *(ROOT / layer / name for layer in layers)]
-            assert any(place.with_suffix(".py").exists() or place.is_dir() for place in places), f"{layers}: {name}"
 
 
 def is_inside(path: str) -> bool:

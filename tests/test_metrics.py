@@ -595,6 +595,42 @@ def test_processes_that_share_a_folder_are_scraped_as_one(tmp_path: Path) -> Non
     assert stopped["log_reads_total{log=events}"] > running["log_reads_total{log=events}"]
 
 
+#: Killed with an operation pending, once its metrics, which are up to a second old, tell so.
+KILLED = """
+import asyncio, os, signal
+from aiopurgatory import Purgatory
+from aiopurgatory.metrics import Metrics
+
+async def main():
+    async with Purgatory("jobs", observers=[Metrics()]) as purgatory:
+        waiting = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=None))
+        await asyncio.sleep(1.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+FORGET = "import metrics; metrics.forget_dead_workers()"
+
+
+@pytest.mark.slow
+def test_gauges_of_a_killed_worker_go_by_the_rule_of_the_page(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "fastapi.md").read_text("utf-8")
+    (rule,) = re.findall(r'^```python title="metrics.py"\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
+    (tmp_path / "metrics.py").write_text(rule)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    paths = os.pathsep.join([str(Path(aiopurgatory.__file__).parents[1]), str(tmp_path)])
+    env = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(shared), "PYTHONPATH": paths}
+
+    def run(program: str) -> str:
+        return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True).stdout
+
+    run(KILLED)
+    assert samples(run(SCRAPE))["pending_operations{purgatory=jobs}"] == 1
+    run(FORGET)
+    assert "pending_operations{purgatory=jobs}" not in samples(run(SCRAPE))
+
+
 # shipped with it
 
 

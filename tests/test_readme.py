@@ -164,13 +164,6 @@ def test_commands_of_pages_name_each_stage() -> None:
     assert {stage for stage, _ in COMMANDS} == STAGES.keys()
 
 
-def test_form_of_sizing_computes_with_the_figures_of_its_program() -> None:
-    text = (ROOT / "docs" / "sizing.md").read_text("utf-8")
-    form = text.partition("<script>")[2].partition("</script>")[0]
-    for figure in re.findall(r"^BYTES_\w+ = (\S+)", text, re.MULTILINE):
-        assert f"* {figure}" in form
-
-
 #: Files that name targets of the Makefile.
 NAMING = [*PAGES, *sorted((ROOT / ".github").rglob("*.yml")), *sorted(ROOT.glob(".github/*.md"))]
 NAMING += [ROOT / ".pre-commit-config.yaml"]
@@ -183,10 +176,16 @@ def test_page_names_make_targets_that_exist(page: Path) -> None:
         assert any(fnmatch(target, each.replace("%", "*")) for each in patterns), f"{page.name} names make {target}"
 
 
+PACKAGE = ROOT / "src" / "aiopurgatory"
+PACKAGES = [path.name for path in PACKAGE.iterdir() if path.is_dir()]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_page_names_files_that_exist(page: Path) -> None:
     text = page.read_text("utf-8")
     named = re.findall(r"(?:`|\bpython )((?:examples|benchmarks|tests|src)/[\w./-]+)", text)
     linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
-    for path in [*(ROOT / each for each in named), *(page.parent / each for each in linked)]:
+    modules = re.findall(rf"`((?:{'|'.join(PACKAGES)})/\w+\.py)`", text)
+    of_package = (PACKAGE / each for each in modules)
+    for path in [*(ROOT / each for each in named), *(page.parent / each for each in linked), *of_package]:
         assert path.exists(), f"{page.name} names {path}"

@@ -73,7 +73,7 @@ class Member(ABC):
             self._publishing = asyncio.create_task(self._publish_at(rate))
 
     async def do_report(self) -> dict[str, Any]:
-        """The figures since the last report. Latencies are in us; CPU time is that of the process so far."""
+        """The figures since the last report. Latencies are in us; CPU time is what the process has used so far."""
         told = {name: [round(each * 1e6, 1) for each in getattr(self, name)] for name in ("local", "remote")}
         del self.local[:], self.remote[:]
         return {**told, "cpu": time.process_time(), "published": self.published, "form": FORM, **self.more()}

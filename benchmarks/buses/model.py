@@ -10,7 +10,7 @@ With W workers that publish E events per second together, and a heartbeat of H s
 receive an event of another worker.
 
 These are costs on an idle core: caches are cold, and each message wakes a process. On busy cores, all costs shrink by
-the same factor, ``1 - warmth * share of the cores in use``, but never below that of the busiest run measured.
+the same factor, ``1 - warmth * share of the cores in use``, but never below the busiest run measured.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_POLLS: Final = 1e12
 
 @dataclass(frozen=True)
 class Run:
-    """Measurements of one machine. Shares are CPU seconds per second; that of a worker is the mean of all."""
+    """Measurements of one machine. Shares are CPU seconds per second; a worker's is the mean of all workers."""
 
     cores: int
     workers: int
@@ -77,7 +77,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """A fleet for *polls*. *sockets* are those of all workers: one for each poll, two for each bus."""
+    """A fleet for *polls*. *sockets* counts all workers': one for each poll, two for each bus."""
 
     polls: float
     events: float

@@ -51,7 +51,7 @@ def about(engines: Iterable[str]) -> tuple[list[str], list[str | None]]:
 
 
 def cpu(server: Server) -> float:
-    """Seconds of CPU time of all processes of *server* that live: those of PostgreSQL are its children."""
+    """Seconds of CPU time of all live processes of *server*: PostgreSQL's are its children."""
     if server.process is None:
         return 0.0
     pid, nanoseconds = server.process.pid, 0

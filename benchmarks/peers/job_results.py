@@ -1,6 +1,6 @@
 """python job_results.py PACKAGE WAIT URL: wait for the results of 1,000 jobs at once; print the cost as JSON.
 
-PACKAGE is arq or taskiq. WAIT is theirs, which polls, or ours: that of examples/servers. Another process is the worker
+PACKAGE is arq or taskiq. WAIT is theirs, which polls, or ours, from examples/servers. Another process is the worker
 (``python job_results.py PACKAGE worker URL``): each job sleeps for 1 to 3 s, and returns when it ended.
 
 Do our own mistakes decide the result? Their waits are their own code, at their default intervals of polling. A longer

@@ -108,7 +108,7 @@ class Listening(Events):
 
 
 class Ours(Topics):
-    """aiopurgatory.web, all of it: the timeout, and the client that leaves; the policy's jitter, too."""
+    """aiopurgatory.web, all of it: the timeout, the client that leaves, and the policy's jitter."""
 
     def __init__(self) -> None:
         super().__init__()

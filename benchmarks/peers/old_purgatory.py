@@ -93,7 +93,7 @@ class OldPurgatory:
         return op
 
     def check(self, key: Hashable) -> None:
-        """Try all operations under *key*, and drop those that are satisfied."""
+        """Try all operations under *key*, and drop the satisfied ones."""
         waiting = self.watchers.pop(key, None)
         if waiting is None:
             return

@@ -1,4 +1,4 @@
-"""Make a journal as fast as numpy and Arrow can: the files are those that ``aiopurgatory.journal`` would write.
+"""Make a journal as fast as numpy and Arrow can, with the files that ``aiopurgatory.journal`` would write.
 
 Requests of 2 purgatories and 3 kinds arrive evenly over a span of time at 2 instances. Most complete within
 milliseconds, a tenth expires after half a second, and 1 in 50 is cancelled. There are 1,000 keys; the hottest has a

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 
 class App(ABC):
-    """Args: url: of the Redis, for those that need one."""
+    """Args: url: of the Redis, for the logs that need one."""
 
     #: An ASGI endpoint, or a function of a request.
     endpoint: Any

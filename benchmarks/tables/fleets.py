@@ -95,7 +95,7 @@ def cost_rows(costs: Costs) -> Iterable[Row]:
 
 
 def checked(costs: Costs, found: Results) -> str:
-    """Compare the model with the runs it was not fitted to: those of the largest number of workers."""
+    """Compare the model with the runs of the largest number of workers, to which it was not fitted."""
     most = max(found.each("workers"))
     largest = max(runs(found, most, most), key=lambda run: run.events)
     errors = errors_of(costs, largest)

@@ -43,7 +43,7 @@ def _is_version(word: str) -> bool:
 
 
 class Printer:
-    """Prints each line of a table at once, and keeps it. Args: path: file to write the lines to, too."""
+    """Prints each line of a table at once, and keeps it. Args: path: also write the lines to this file."""
 
     def __init__(self, table: str, path: str | None) -> None:
         self.found: list[dict[str, Any]] = []

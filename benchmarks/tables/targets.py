@@ -229,7 +229,7 @@ COMPARED = {
 
 
 def losses(found: Results) -> str:
-    """List the measurements in which a peer beats this library. Who awaits in tasks is compared with who does, too."""
+    """List the measurements in which a peer beats this library. Waits in tasks are compared with waits in tasks."""
     lines = []
     for table, (figure, name, labels) in COMPARED.items():
         of = Results(line for line in found.where(table=table).lines if line.get("form", "compiled") == "compiled")

@@ -1,4 +1,4 @@
-"""The values of answers by name. Each version of an answer takes those that it has."""
+"""The values of answers by name. Each version of an answer takes the names that it has."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Unset:
 
 
 class Values:
-    """The values of an answer, or of a part of it. The class has those that are the same in all answers."""
+    """The values of an answer, or of a part of it. Values that are the same in all answers are the class's."""
 
     throttle_time: ClassVar = timedelta()
     error_message: ClassVar = None

@@ -4,7 +4,7 @@ JoinGroup -> ("join", group)              JoinBarrier: until all members have jo
 SyncGroup -> ("sync", group)              wait_for(): until the leader has sent the assignments
 Heartbeat -> (("session", ...), member)   Heartbeats: a member that misses one is removed, and the others rejoin
 
-A member has a name from the broker. A static member has an instance id of its own, too (KIP-345): when it restarts, its
+A member has a name from the broker. A static member also has an instance id of its own (KIP-345): when it restarts, its
 new name takes the place of the older one, which is fenced.
 """
 
@@ -29,7 +29,7 @@ from aiopurgatory.operations import (
 
 from .errors import KafkaError
 
-#: The most letters of a client's or an instance's own name in that of a member, and of a type of protocols.
+#: The most letters of a client's or an instance's name within a member's, and of a type of protocols.
 _LONGEST_PREFIX: Final = 255
 _LONGEST_TYPE: Final = 255
 
@@ -299,7 +299,7 @@ class Group:
     def _may_keep_place(self, older: str, member: Member) -> bool:
         """Whether *member* may have the place of *older* at once: the group is at work, and has the same protocol then.
 
-        As in Kafka, its metadata may differ: that of some assignors has the partitions that a member had.
+        As in Kafka, its metadata may differ: with some assignors, it has the partitions that a member had.
         """
         generation = self._barrier.generation
         if older not in generation.members or self.state != "Stable":
@@ -369,7 +369,7 @@ def _new_name(prefix: str) -> str:
 
 
 def _elected(members: Mapping[str, Member]) -> str:
-    """Return the protocol with the most votes among those that all members support."""
+    """Return the protocol with the most votes that all members support."""
     common = set.intersection(*(set(member.protocols) for member in members.values()))
     votes = Counter(next(name for name in member.protocols if name in common) for member in members.values())
     return votes.most_common(1)[0][0]

@@ -22,7 +22,7 @@ from .groups import Group, GroupSettings
 from .replication import Partition, Settings
 from .wire import Request
 
-#: The most characters in the name of a group. Kafka has no bound but that of strings.
+#: The most characters in the name of a group. Kafka bounds only its strings.
 _LONGEST_GROUP: Final = 255
 
 Handler = Callable[["Broker", Request], Answered]

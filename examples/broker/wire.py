@@ -100,7 +100,7 @@ def _read(frame: bytes, api: str, version: int) -> tuple[str, Any]:
     Frame(frame).check(schema)
     header, begin = entity_reader(schema.__header_schema__)(frame, 0)
     body, size = entity_reader(schema)(frame, begin)
-    # In a request for all topics, librdkafka writes 3 bytes too many from version 9 on. Kafka ignores them, too.
+    # In a request for all topics, librdkafka writes 3 bytes too many from version 9 on. Kafka ignores them as well.
     has_more = begin + size != len(frame)
     if has_more and not (api == "metadata" and schema.__flexible__):
         raise ValueError(f"there are {len(frame) - begin - size} bytes after its end")

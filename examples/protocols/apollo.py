@@ -6,7 +6,7 @@
     curl -X PUT localhost:8080/configs/app/default/application --json '{"color": "red"}'
 
 A client asks for the notifications of all its namespaces in one poll, with the last id of each. The answer has the new
-ids of those that were released since, or is 304 when the wait is over. The client then reads their configurations.
+ids of the namespaces released since, or is 304 when the wait is over. The client then reads their configurations.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Sessions:
         return sid
 
     async def version(self, sid: str) -> str:
-        """How many packets there are, without those that the client got with its last poll."""
+        """How many packets there are that the client has not got with its last poll."""
         number = int(await self.redis.eval(CONFIRM, 0, sid, time()))
         if number < 0:
             raise NotFoundError("there is no such session")

@@ -3,8 +3,8 @@
     export REDIS_URL=redis://127.0.0.1:6379
     cd examples && uvicorn --workers 2 protocols.nacos:app --port 8848
 
-A client listens to all its configurations in one poll, a POST, with the MD5 of each. The answer names those that have
-changed, or none when the wait is over.
+A client listens to all its configurations in one poll, a POST, with the MD5 of each. The answer names the changed
+ones, or none when the wait is over.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.bus.redis import RedisBus
 from aiopurgatory.web import LongPolling, LongPollRoute, Policy, RequestScope
 
-# The state: a hash of contents. A name is that of a configuration, its group and its tenant, which may be empty.
+# The state: a hash of contents, by the name of a configuration with its group and its tenant, which may be empty.
 
 Names = tuple[str, ...]
 
@@ -39,7 +39,7 @@ class Configs:
         return ",".join("-" if content is None else md5(content.encode()).hexdigest() for content in contents)
 
     async def read(self, names: Names, since: str | None, version: str) -> bytes:
-        """The names of those whose MD5 is not the client's."""
+        """The names whose MD5 is not the client's."""
         pairs = zip(names, (since or "").split(","), version.split(","), strict=True)
         return quote("".join(f"{name}\1" for name, old, new in pairs if old != new)).encode()
 

@@ -1,4 +1,4 @@
-"""Done callbacks of an operation: those of an asyncio.Future, through call_soon(), in order, in their context.
+"""Done callbacks of an operation work as an asyncio.Future's: through call_soon(), in order, in their context.
 
 Most tests run on an asyncio.Future, too. They follow test_futures.py of CPython.
 """

@@ -51,7 +51,7 @@ async def test_timeout_out_of_range_is_no_deadline(purgatory: Purgatory, clock: 
 
 @dataclass(eq=False)
 class Lean(DelayedOperation[str]):
-    """Its constructor does not call that of DelayedOperation."""
+    """Its constructor does not call DelayedOperation's."""
 
     text: str
     ready: bool = False

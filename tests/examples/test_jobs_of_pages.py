@@ -31,13 +31,10 @@ def blocks(page: str, *titles: str) -> dict[str, Any]:
     return names
 
 
-KEEP = blocks("from-redis.md", "keep.py")
-
-
-async def until_given_back() -> None:
+async def until_given_back(tasks: set[asyncio.Task[None]]) -> None:
     async with asyncio.timeout(5.0):
-        while KEEP["tasks"]:
-            await asyncio.gather(*KEEP["tasks"])
+        while tasks:
+            await asyncio.gather(*tasks)
 
 
 async def until_pending(purgatory: Any, count: int) -> None:
@@ -63,8 +60,7 @@ def redis() -> Iterator[Redis]:
 async def jobs(postgres: Postgres) -> AsyncIterator[Any]:
     text = (DOCS / "postgres-jobs.md").read_text("utf-8")
     (table,) = re.findall(r"^```sql\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    names = blocks("postgres-jobs.md", "jobs.py") | {"keep": KEEP["keep"]}
-    names["Jobs"].give_back.__globals__["keep"] = KEEP["keep"]
+    names = blocks("postgres-jobs.md", "jobs.py")
     async with asyncpg.create_pool(postgres.url(), min_size=1, max_size=4) as pool:
         await pool.execute("DROP TABLE IF EXISTS jobs")
         await pool.execute(table)
@@ -116,12 +112,11 @@ async def test_postgres_job_of_a_client_that_leaves_is_given_back(jobs: Any) -> 
         job = await asyncio.wait_for(bob if ann.cancelled() else ann, 0.7)  # sooner than the lease ends
         assert await jobs.done(job)
         bob.cancel()
-        await until_given_back()
+        await until_given_back(jobs.tasks)
 
 
 async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis) -> None:
     names = blocks("from-redis.md", "after.py")
-    names["keep"] = KEEP["keep"]
     client = redis_asyncio.Redis.from_url(redis.url(user="default:default-secret"), decode_responses=True)
     bus = names["bus_of"](redis.url())
     async with client, names["purgatory"] as purgatory, bus:
@@ -141,7 +136,7 @@ async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis) -> No
         for wait in waits:
             wait.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
-        await until_given_back()
+        await until_given_back(names["tasks"])
 
 
 async def test_redis_before_of_page_works(redis: Redis) -> None:

@@ -481,7 +481,7 @@ async def play(program: Program) -> Result:
 
 
 def note_report(world: World, context: dict[str, Any]) -> None:
-    """Only errors of looks may be reported: those of tasks that have left."""
+    """Only errors of looks may be reported, whose tasks have left."""
     if not isinstance(context.get("exception"), Oops):
         world.wrong.append(f"reported: {context}")
 

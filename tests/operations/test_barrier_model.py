@@ -26,7 +26,7 @@ class NaiveGroup:
     now: float = 0.0
     #: In the order of their arrival.
     members: list[str] = field(default_factory=list)
-    #: Those of the last generation, those announced since, and those that wait at the barrier.
+    #: Members of the last generation, announced ones, and the ones that wait at the barrier.
     standing: set[str] = field(default_factory=set)
     announced: set[str] = field(default_factory=set)
     joined: set[str] = field(default_factory=set)

@@ -22,7 +22,7 @@ QUEUES = [f"queue-{number}" for number in range(8)]
 
 
 class Queues:
-    """The messages that were sent, and those that watchers have received, also watchers that were killed."""
+    """The messages that were sent, and all that watchers have received, also killed ones."""
 
     def __init__(self, app: App, names: list[str], seed: int) -> None:
         self.app, self.chance = app, random.Random(seed)

@@ -15,7 +15,7 @@ from aiopurgatory.testing import ManualClock, check_invariants
 
 GRANTS = 3
 OPERATIONS = 12_500  # of a run; 100,000 over the parameters and both loops
-RECENT = 12  # cancel and reschedule those that are about to get their grant
+RECENT = 12  # cancel and reschedule operations that are about to get their grant
 
 
 class Take(DelayedOperation[int | None]):

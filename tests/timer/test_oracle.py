@@ -128,7 +128,7 @@ def advanced(timer: Timer, now: int, limit: int | None) -> list[Task]:
 
 
 def by_instant(expired: Iterable[tuple[int, Task]]) -> list[tuple[int, int]]:
-    """The tasks by identity, those of one instant in any order."""
+    """The tasks by identity; tasks of one instant come in any order."""
     return sorted((instant, id(task)) for instant, task in expired)
 
 

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from .wires import Wire
 
-#: The offset after the latest record, and that of the first.
+#: The offsets that stand for the end of the log, and for its first record.
 LATEST: Final = -1
 EARLIEST: Final = -2
 

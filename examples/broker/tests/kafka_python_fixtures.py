@@ -11,7 +11,7 @@ from typing import Any
 from kafka import KafkaAdminClient
 
 PARTITIONS = 4
-# kafka-python 3.0 loses a subscription that is made while it asks for metadata: it does not ask for those of the topic
+# kafka-python 3.0 loses a subscription that is made while it asks for metadata: it does not ask for the new topic's
 # before it asks again, after 5 minutes unless told otherwise. With a broker as fast as this one that comes about.
 METADATA_AGE_MS = 1_000
 

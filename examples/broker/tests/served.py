@@ -77,7 +77,7 @@ class Served:
         return self.metric("pending_operations", purgatory)
 
     def sockets(self) -> int:
-        """How many it has open, those that listen included."""
+        """How many it has open, with the listening ones."""
         count = 0
         for each in Path(f"/proc/{self.process.pid}/fd").iterdir():
             with suppress(FileNotFoundError):  # closed since it was listed

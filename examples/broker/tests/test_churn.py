@@ -49,7 +49,7 @@ class Writer:
 
 
 def churn(address: str, topic: str, ledger: Ledger) -> list[Member]:
-    """Let 1 to 4 members join and leave. Returns: those that stay."""
+    """Let 1 to 4 members join and leave. Returns: the members that stay."""
     chosen = random.Random(4)
     members: list[Member] = []
     for _ in range(CHANGES):

@@ -22,7 +22,7 @@ from .served import Served
 
 pytestmark = pytest.mark.slow
 
-#: Not among them, as whole modules: those of administration, and of SASL and TLS. The broker has none of it.
+#: Without the modules of administration, SASL and TLS, which the broker does not have.
 MODULES: Final = [f"test_{name}_integration.py" for name in ("consumer", "producer")]
 #: Tests that do not apply, and the feature that the broker lacks.
 NOT_HERE: Final = {
@@ -57,7 +57,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def fetch(requirement: str, folder: Path) -> None:
-    """Its source distribution. pip knows where from, and compares its hash with that of the index."""
+    """Its source distribution. pip knows where from, and compares its hash with the index's."""
     name = requirement.partition("==")[0]
     options = ["--quiet", "--retries=1", "--no-deps", f"--no-binary={name}", f"--dest={folder}", requirement]
     done = subprocess.run([sys.executable, "-m", "pip", "download", *options], capture_output=True, text=True)

@@ -1,0 +1,132 @@
+"""The service of docs/logins.md: what a login that ends, ends."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+
+from aiopurgatory.testing import MemoryBus, MemoryServer
+
+pytest.importorskip("fastapi")
+
+PAGE = (Path(__file__).parents[2] / "docs" / "logins.md").read_text("utf-8")
+
+
+def program(name: str) -> Any:
+    """The page's file *name*, imported."""
+    (source,) = re.findall(rf'^```python title="{name}.py"\n(.*?)^```$', PAGE, re.DOTALL | re.MULTILINE)
+    module = sys.modules[name] = ModuleType(name)
+    exec(source, module.__dict__)
+    return module
+
+
+service = program("service")
+program("routes")
+revocations = program("revocations")
+app, inboxes, log, logins, polling = (getattr(service, name) for name in ("app", "inboxes", "log", "logins", "polling"))
+for name in ("service", "routes", "revocations"):
+    del sys.modules[name]  # other tests may import files of these names
+
+
+@asynccontextmanager
+async def client_of(user: int, seconds: float = 60.0) -> AsyncIterator[httpx.AsyncClient]:
+    cookies = {"token": await logins.begin(user, seconds)}
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", cookies=cookies) as client:
+        yield client
+
+
+async def parked(count: int) -> None:
+    async with asyncio.timeout(5):
+        while log.purgatory.num_delayed + polling.purgatory.num_delayed != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def login_is_needed(path: str) -> None:
+    async with log, client_of(1, -1.0) as client:
+        assert (await client.get(path)).status_code == 401
+
+
+async def token_expires(path: str) -> None:
+    async with log, client_of(1, 0.5) as client:
+        await log.append(path.split("/")[2], "early")
+        end = time.time() + 0.5
+        stream = asyncio.create_task(client.get(path))
+        await parked(1)
+        assert (await stream).text.count("data: early") == 1
+        assert end - 0.1 < time.time() < end + 0.3
+        assert (await client.get(path)).status_code == 401
+
+
+async def user_logs_out(path: str) -> None:
+    async with log, client_of(1) as ann, client_of(2) as bob:
+        hers, his = asyncio.create_task(ann.get(path)), asyncio.create_task(bob.get(path))
+        await parked(2)
+        assert (await ann.delete("/login")).status_code == 200
+        assert "late" not in (await hers).text
+        assert (await ann.get(path)).status_code == 401
+        await log.end(path.split("/")[2], "late")
+        assert "data: late" in (await his).text
+
+
+async def user_logs_out_while_a_poll_waits() -> None:
+    async with polling, client_of(1) as ann, client_of(2) as bob:
+        headers = {"If-None-Match": '"0"'}
+        requests = [client.get("/inbox", headers=headers) for client in (ann, bob)]
+        polls = [asyncio.create_task(request) for request in requests]
+        await parked(2)
+        assert (await ann.delete("/login")).status_code == 200
+        assert (await polls[0]).status_code == 503
+        assert (await ann.get("/inbox")).status_code == 401
+        inboxes.unread[2] = 1
+        polling.notify(2)
+        assert (await polls[1]).text == "1"
+
+
+async def user_logs_out_in_another_worker() -> None:
+    server = MemoryServer()
+    async with log, client_of(1) as ann, client_of(2) as bob:
+        here, there = MemoryBus(server, [revocations.Revocations()]), MemoryBus(server, [])
+        async with here, there:
+            hers = asyncio.create_task(ann.get("/runs/d"))
+            his = asyncio.create_task(bob.get("/runs/d"))
+            await parked(2)
+            await logins.end(1)
+            there.publish(("user", 1))
+            assert (await hers).status_code == 200
+            await parked(1)
+            await here.gap()
+            assert (await his).status_code == 200
+
+
+def test_login_is_needed() -> None:
+    for path in ("/runs/a", "/runs/a/events", "/inbox"):
+        asyncio.run(login_is_needed(path))
+
+
+def test_token_expires() -> None:
+    for path in ("/runs/a", "/runs/e/events"):
+        asyncio.run(token_expires(path))
+
+
+def test_user_logs_out() -> None:
+    for path in ("/runs/b", "/runs/c/events"):
+        asyncio.run(user_logs_out(path))
+
+
+def test_user_logs_out_while_a_poll_waits() -> None:
+    asyncio.run(user_logs_out_while_a_poll_waits())
+
+
+def test_user_logs_out_in_another_worker() -> None:
+    asyncio.run(user_logs_out_in_another_worker())
