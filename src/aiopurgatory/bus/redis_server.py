@@ -191,7 +191,7 @@ class Wire(asyncio.Protocol):
         self._connection, self._lost, self._heard = connection, lost, heard
         self._reader = hiredis.Reader(exceptions.InvalidResponse, _error, notEnoughData=MORE)
         self._loop = asyncio.get_running_loop()
-        #: The answers that the server owes, the oldest first, each with the time of its command.
+        #: The answers that the server owes, the oldest first, each with the time at which it is overdue.
         self._owed: deque[tuple[float, Reply]] = deque()
         self._timeout = inf
         #: Looks at the oldest answer. Not set anew for each.
@@ -216,11 +216,12 @@ class Wire(asyncio.Protocol):
         """Call *commands*, sent together. Raises: ConnectionError: the connection has ended."""
         if self._is_over:
             raise ConnectionError("the connection has ended")
-        answers, now = [self._loop.create_future() for _ in commands], self._loop.time()
-        if self._timer is None and self._timeout < inf:  # in an empty context: it outlives the request that calls this
-            self._timer = self._loop.call_at(now + self._timeout, self._look, context=Context())
+        answers = [self._loop.create_future() for _ in commands]
+        due = inf if self._timeout == inf else self._loop.time() + self._timeout
+        if self._timer is None and due < inf:  # in an empty context: it outlives the request that calls this
+            self._timer = self._loop.call_at(due, self._look, context=Context())
         try:
-            self._owed += [(now, answer) for answer in answers]
+            self._owed += [(due, answer) for answer in answers]
             self._transport.write(b"".join(map(_pack, commands)))
         except BaseException as exc:  # as of a signal handler: some may be unsent
             self._end(ConnectionError(f"a command was interrupted by {type(exc).__name__}"))
@@ -260,7 +261,7 @@ class Wire(asyncio.Protocol):
     def _look(self) -> None:
         self._timer = None
         if self._owed:
-            due = self._owed[0][0] + self._timeout
+            due = self._owed[0][0]
             if due <= self._loop.time():
                 self._end(TimeoutError())
             else:

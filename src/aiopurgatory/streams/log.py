@@ -192,9 +192,8 @@ class EventLog(Starting):
         async with self._my_turn():
             if self._loop is not loop:
                 raise RuntimeError(f"log {self.name!r} belongs to another event loop; start one in each loop")
-            if (
-                self._down is not None and self._down_at > began
-            ):  # another call has tried while this one waited for its turn
+            # Another call has tried while this one waited for its turn.
+            if self._down is not None and self._down_at > began:
                 raise StoreDownError(*self._down.args) from self._down.__cause__
             was_open = self.purgatory.is_open  # clients of a route wait there already
             await self.purgatory.start()

@@ -39,10 +39,6 @@ class Window:
         self._events.append(event)
         self._windows.grow(self, size_of(event))
 
-    def drop_oldest(self) -> int:
-        """Drop the oldest event. Returns: its bytes."""
-        return size_of(self._events.popleft())
-
     def clear(self) -> None:
         self._windows.shrink(self, sum(map(size_of, self._events)))
         self._events.clear()
@@ -69,7 +65,7 @@ class Windows:
         self.size += size
         while self.size > self._most:
             oldest = next(iter(self._turn))
-            self.size -= oldest.drop_oldest()
+            self.size -= size_of(oldest._events.popleft())
             if len(oldest):
                 self._turn.move_to_end(oldest)
             else:

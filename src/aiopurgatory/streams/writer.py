@@ -91,10 +91,10 @@ class Writer:
                         return write.id
                 except StoreDownError as exc:
                     self._page, self._down, self._down_at = None, exc, loop.time()
-                    pause = backoff(failures, FIRST_PAUSE, longest)
-                    if self._down_at + pause >= began + patience:
+                    left = began + patience - self._down_at
+                    if left <= 0.0:
                         raise
-                    await asyncio.sleep(pause)
+                    await asyncio.sleep(min(backoff(failures, FIRST_PAUSE, longest), left))
                     failures += 1
                 except StoreError:
                     await self._ready()  # it may have been closed meanwhile: then that is the reason
