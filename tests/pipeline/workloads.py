@@ -119,7 +119,7 @@ def healthy(service: Service, number: int) -> None:
 
 
 def leak(service: Service, number: int) -> None:
-    """Nothing ends two of four. They are no tasks, which settle() would visit, all of them, in each step."""
+    """Two of four operations never end. They are no tasks, since settle() visits all tasks in each step."""
     healthy(service, number)
     for _ in range(2):
         service.fetch(f"gone-{number}", None, None)
