@@ -87,20 +87,17 @@ class Listening(Events):
     async def poll(self, request: Request) -> Response:
         task = asyncio.current_task()
         assert task is not None
-        has_left = False
 
         async def listen() -> None:
-            nonlocal has_left
             while (await request.receive())["type"] != "http.disconnect":
                 pass
-            has_left = True
             task.cancel()
 
         listening = asyncio.create_task(listen())
         try:
             return await super().poll(request)
         except asyncio.CancelledError:
-            if not has_left:
+            if not listening.done():
                 raise
             return Response(status_code=499)  # nobody reads it; the server would log the error
         finally:
