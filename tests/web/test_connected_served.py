@@ -62,7 +62,7 @@ class Workers:
             await self.leave(name)
 
     async def _work(self, name: str) -> None:
-        async with httpx.AsyncClient(timeout=60) as client:
+        async with httpx.AsyncClient(timeout=60, verify=False) as client:  # to load certificates takes 20 ms
             while True:
                 answer = await client.get(f"{self.url}/next", params={"client": name})
                 self.statuses.add(answer.status_code)

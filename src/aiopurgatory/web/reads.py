@@ -207,7 +207,7 @@ class Reader(Generic[K]):
         version, read = self._source.version, self._source.read
         #: Source.version, unchecked, for the checks of parked polls; None: it has to be awaited.
         self.peek: Callable[[K], str] | None = None if is_async else lambda name: Context().run(version, name)
-        self._read: Callable[..., Any] = lambda *wanted: Context().run(read, *wanted)
+        self._read: Callable[..., Any] = lambda name, since, version: Context().run(read, name, since, version)
         self.kept: Final = Kept[Any](max_body_bytes)
         self._max_reads: Final = max_reads
         self._outages: Final = Outages(f"the source {self._name}")
@@ -228,11 +228,11 @@ class Reader(Generic[K]):
         assert self.peek is not None
         return require_version(self._name, self.peek(resource))
 
-    def body_now(self, resource: K, since: str | None, version: str) -> State:
-        """The version and body for a client at version *since*, from memory."""
-        wanted = (resource, since, version)
+    def body_now(self, wanted: tuple[K, str | None, str]) -> State:
+        """The version and body from memory. Args: wanted: those of Source.read()."""
         found: State | None = self.kept.get(wanted)
         if found is None:
+            resource, since, version = wanted
             found = require_read(self._name, version, self._read(resource, since, version))
             if is_short(resource, since):
                 self.kept.keep(wanted, found, len(version) + len(found[1]))
@@ -248,15 +248,15 @@ class Reader(Generic[K]):
         found: str = await self._share(self._versions, (resource, None), call, check, asked)
         return found
 
-    async def body(self, resource: K, since: str | None, version: str, check: int, asked: Asking) -> State:
-        """Await the version and body for a client at version *since*; see Source.read(). Args: as for version()."""
+    async def body(self, wanted: tuple[K, str | None, str], check: int, asked: Asking) -> State:
+        """Await the version and body. Args: wanted: those of Source.read(). check: as for version()."""
         self._enter()
 
         async def call() -> State:
-            read = await self._outages.watch(lambda: self._source.read(resource, since, version))
-            return require_read(self._name, version, read)
+            read = await self._outages.watch(lambda: self._source.read(*wanted))
+            return require_read(self._name, wanted[2], read)
 
-        found: State = await self._share(self._bodies, (resource, since, version), call, check, asked)
+        found: State = await self._share(self._bodies, wanted, call, check, asked)
         return found
 
     async def _share(

@@ -97,7 +97,7 @@ class StateFeed(EventFeed, Asking, Generic[K]):
         if self._has_it() and not (self._is_full and self.is_late):
             return False
         wanted = (resource, self.known[0] if len(self.known) == 1 else None, version)
-        found = await reader.body(*wanted, check, self) if is_awaited else reader.body_now(*wanted)
+        found = await reader.body(wanted, check, self) if is_awaited else reader.body_now(wanted)
         self.version, self._body = found
         return not self._has_it()
 
