@@ -17,9 +17,8 @@ HERE = Path(__file__).parent
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents and (
-            "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("slow")
-        ):
+        marked = any(map(item.get_closest_marker, ("spark", "slow")))
+        if HERE in item.path.parents and (marked or "spark" in getattr(item, "fixturenames", ())):
             item.add_marker("spark")
             if item.get_closest_marker("timeout") is None:
                 # The first job compiles much of Spark; others queue for the cores.
