@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import fcntl
 import os
 import pwd
 import shutil
@@ -17,19 +18,34 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from random import randrange
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self
+from typing import IO, Any, ClassVar, Final, Self
 
 #: Seconds that a server may take to start.
 _PATIENCE: Final = 30.0
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that is not in use."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of 127.0.0.1 that is not in use. No other process gets it from here while this one lives.
+
+    A server takes a second until it listens. So the port is none that the system gives to clients meanwhile, and it is
+    locked: without that, a test went on with the server of another now and then.
+    """
+    while True:
+        port = randrange(10_000, 32_000)
+        with suppress(OSError):
+            fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            socket.create_server(("127.0.0.1", port)).close()
+            return port
+
+
+@cache
+def _claims() -> IO[bytes]:
+    """A file of which each process locks the bytes of its ports, until it ends."""
+    return Path(tempfile.gettempdir(), f"aiopurgatory-ports-{os.getuid()}").open("ab")
 
 
 def program(*names: str) -> str | None:

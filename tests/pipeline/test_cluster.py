@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pyspark
 import pytest
+from private_servers import free_port
 
 import aiopurgatory
 from aiopurgatory.pipeline.java import find_java
@@ -30,12 +30,6 @@ from .journals import NOON, operation, write
 SPARK = Path(pyspark.__file__).parent
 EXECUTOR = "CoarseGrainedExecutorBackend"
 JOB = "from aiopurgatory.cli import main\n\nraise SystemExit(main())\n"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Cluster:

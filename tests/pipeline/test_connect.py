@@ -16,13 +16,14 @@ from shutil import copy
 
 import pyspark
 import pytest
+from private_servers import free_port
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.java import find_java
 from aiopurgatory.pipeline.session import session
 
 from .journals import NOON, expired, operation, snapshot, write
-from .test_cluster import free_port, kill, report_of, wait_until
+from .test_cluster import kill, report_of, wait_until
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 SLEEPS = """

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from llm_stream import PAGE
+from private_servers import free_port
 from starlette.routing import Route
 
 from aiopurgatory.streams import MemoryLog
@@ -16,7 +17,7 @@ from aiopurgatory.web import EventRoute, Policy
 
 from .browser import Browser, Site
 from .polls import until
-from .proxies.programs import Nginx, free_port
+from .proxies.programs import Nginx
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

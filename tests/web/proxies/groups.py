@@ -10,10 +10,9 @@ import time
 from contextlib import suppress
 from typing import Any, Self
 
-from private_servers import Redis
+from private_servers import Redis, free_port
 
 from ..helpers import ENV, Peer, listens, wait_until
-from .programs import free_port
 
 WORKERS = 2
 

@@ -10,11 +10,11 @@ import subprocess
 from abc import abstractmethod
 from contextlib import suppress
 from pathlib import Path
-from random import randrange
 from tempfile import TemporaryDirectory
 from typing import ClassVar, Self
 
 import pytest
+from private_servers import free_port
 
 from ..helpers import Peer, listens, wait_until
 from .recipes import changed, recipe
@@ -128,14 +128,3 @@ class Apache(Proxy):
 
     def arguments(self, folder: Path) -> list[str]:
         return ["-D", "FOREGROUND", "-f", str(folder / "config")]
-
-
-def free_port() -> int:
-    """Of those that the system does not give to clients: other tests have many of them."""
-    while True:
-        port = randrange(10_000, 32_000)
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return port

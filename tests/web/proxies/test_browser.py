@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from private_servers import free_port
 from selenium import webdriver
 
 from ..helpers import Served, read, wait_until
 from .endings import LONG, ends
-from .programs import Nginx, free_port
+from .programs import Nginx
 from .recipes import changed, recipe
 
 #: Where the page of another origin than the app is. The browser is told that it is at the app's address.
