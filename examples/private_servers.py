@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from random import randrange
 from types import TracebackType
-from typing import IO, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 #: Seconds that a server may take to start.
 _PATIENCE: Final = 30.0
@@ -43,9 +43,9 @@ def free_port() -> int:
 
 
 @cache
-def _claims() -> IO[bytes]:
+def _claims() -> int:
     """A file of which each process locks the bytes of its ports, until it ends."""
-    return Path(tempfile.gettempdir(), f"aiopurgatory-ports-{os.getuid()}").open("ab")
+    return os.open(f"{tempfile.gettempdir()}/aiopurgatory-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT)
 
 
 def program(*names: str) -> str | None:
