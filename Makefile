@@ -105,7 +105,7 @@ programs: $(READY)  ## install the programs that tests need, if missing: a brows
 	[ -z "$$failed" ] || echo "Not installed:$$failed. See $(VENV)/programs.log."
 
 # One process, because each would start a JVM of its own.
-test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: 3 minutes
+test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: 15 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and not slow" tests/pipeline $(ARGS)
 
 # The client of Sail is older than the pipeline's PySpark.
@@ -120,14 +120,14 @@ test-pipeline: $(READY)  ## run the slow pipeline tests: 50 kills, the whole com
 test-cluster: $(READY)  ## test the pipeline on a master with two workers whose executors are killed, and on Spark Connect: minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" $(ON_CLUSTER) $(ARGS)
 
-test-attacks: $(READY) programs  ## test long polls and event streams on every real server and proxy, under hostile clients and crowds: 8 minutes
+test-attacks: $(READY) programs  ## test long polls and event streams on every real server and proxy, under hostile clients and crowds: 5 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest $(ATTACKS) $(ARGS)
 
-test-examples: $(READY) programs  ## test the examples, the demos and the benchmarks: 2 minutes
+test-examples: $(READY) programs  ## test the examples, the demos and the benchmarks: 1 minute
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "not chaos" -n 3 $(EXAMPLES) \
 	  $(addprefix --ignore tests/benchmarks/test_,smoke.py broker_peers.py streams.py) $(ARGS)
 
-test-chaos: $(READY) programs  ## test buses and event logs while servers and workers are killed, stopped and cut off: 10 minutes
+test-chaos: $(READY) programs  ## test buses and event logs while servers and workers are killed, stopped and cut off: 11 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus tests/streams tests/examples $(ARGS)
 
 # Kafka clients of other languages. npm's versions are pinned in package-lock.json, the others are Debian 12's: kcat 1.7.1,
@@ -136,7 +136,7 @@ test-chaos: $(READY) programs  ## test buses and event logs while servers and wo
 CLIENTS := $(BUILD)/clients
 test-broker: PROGRAMS := kcat go javac
 test-broker: PACKAGES := kcat golang-go golang-github-shopify-sarama-dev default-jdk-headless
-test-broker: $(READY) programs  ## test the example broker, also with clients in Java, JavaScript, C and Go: 5 minutes
+test-broker: $(READY) programs  ## test the example broker, also with clients in Java, JavaScript, C and Go: 3 minutes
 	@mkdir -p $(CLIENTS) && cp -p examples/broker/tests/other_clients/* $(CLIENTS)
 	@cd $(CLIENTS) && { [ node_modules/.package-lock.json -nt package-lock.json ] \
 	  || npm ci --cache npm-cache --ignore-scripts --no-audit --no-fund --fetch-retries 1 --fetch-timeout 20000 >npm.log 2>&1 \
@@ -151,7 +151,7 @@ test-broker: $(READY) programs  ## test the example broker, also with clients in
 # Each package as its users install it: arq needs an older redis-py than the others. By a thread, a timeout also ends a
 # test that hangs in code that is not Python's.
 SERVERS := --timeout 300 --timeout-method thread
-test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, arq, taskiq and ten frameworks on our waits: 3 minutes
+test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, arq, taskiq and ten frameworks on our waits: 1 minute
 	$(VENV)-arq/bin/pytest $(SERVERS) tests/servers/test_arq.py $(ARGS)
 	$(VENV)-servers/bin/pytest $(SERVERS) -m "not slow" tests/servers --ignore tests/servers/test_arq.py $(ARGS)
 
@@ -160,7 +160,7 @@ test-listeners: $(VENV)-servers/.ready programs  ## test 40 listeners of MCP whi
 
 test-protocols: PROGRAMS := redis-server
 test-protocols: PACKAGES := redis-server
-test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols, and redis_lists.py, with their real clients: 5 minutes
+test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols, and redis_lists.py, with their real clients: 2 minutes
 	$(VENV)-protocols/bin/pytest -n 3 --timeout 300 tests/protocols $(ARGS)
 
 test-stress: $(READY) $(FASTEST_READY)  ## test calls, wake one of many, with 20,000 random programs in each form: 5 minutes
