@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import time
 from sys import getsizeof
@@ -146,6 +147,23 @@ def test_windows_drop_from_each_in_turn() -> None:
         assert windows.size == min(number + 1, 10) * size
     assert len(first) >= 1
     assert len(second) >= 4
+
+
+def test_windows_forget_what_they_have_counted() -> None:
+    # A driver's C code asks a text for its UTF-8, which the text keeps: from then on, it is larger.
+    as_utf8 = ctypes.pythonapi.PyUnicode_AsUTF8
+    as_utf8.argtypes = [ctypes.py_object]
+    windows = Windows(100_000)
+    window = Window(windows)
+    for number in range(100):
+        event = Event(f"e-{number}", f"{number}" + "é€" * 500)
+        before = getsizeof(event.data)
+        window.add(event)
+        as_utf8(event.data)
+        assert getsizeof(event.data) > before
+    assert 90_000 < windows.size <= 100_000
+    window.clear()
+    assert windows.size == 0
 
 
 async def test_window_counts_wide_characters() -> None:

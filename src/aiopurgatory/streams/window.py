@@ -16,11 +16,12 @@ EVENT_SIZE: Final = 300
 class Window:
     """The newest events of a topic, without gaps."""
 
-    __slots__ = ("_events", "_windows")
+    __slots__ = ("_events", "_sizes", "_windows")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self._events: deque[Event] = deque()
+        self._sizes: deque[int] = deque()
 
     def __len__(self) -> int:
         return len(self._events)
@@ -36,17 +37,20 @@ class Window:
 
     def add(self, event: Event) -> None:
         """Add *event*. The oldest events of all windows go, as far as the bound demands it."""
+        size = 2 * getsizeof(event.data) + EVENT_SIZE  # as text, and as a server-sent event
         self._events.append(event)
-        self._windows.grow(self, size_of(event))
+        self._sizes.append(size)
+        self._windows.grow(self, size)
+
+    def drop_oldest(self) -> int:
+        """Drop the oldest event. Returns: its bytes."""
+        self._events.popleft()
+        return self._sizes.popleft()
 
     def clear(self) -> None:
-        self._windows.shrink(self, sum(map(size_of, self._events)))
+        self._windows.shrink(self, sum(self._sizes))
         self._events.clear()
-
-
-def size_of(event: Event) -> int:
-    """Return the bytes of *event*, as text and as a server-sent event."""
-    return 2 * getsizeof(event.data) + EVENT_SIZE
+        self._sizes.clear()
 
 
 @final
@@ -65,7 +69,7 @@ class Windows:
         self.size += size
         while self.size > self._most:
             oldest = next(iter(self._turn))
-            self.size -= size_of(oldest._events.popleft())
+            self.size -= oldest.drop_oldest()
             if len(oldest):
                 self._turn.move_to_end(oldest)
             else:
