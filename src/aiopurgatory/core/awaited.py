@@ -101,8 +101,7 @@ def begin(op: ReadingOperation, reading: Reading) -> bool:
 
 def end(op: ReadingOperation, reading: Reading, is_found: bool, has_failed: bool) -> None:
     """The read is done. *is_found*: it has found a value. *has_failed*: its error is survived, after a pause."""
-    reading.leave()  # it is inside if the read has swallowed its cancellation
-    reading.count(is_found)
+    reading.end(is_found)
     if op._op_state == PENDING:
         if is_found:
             # It missed a trigger if no check had called for what its last read found.

@@ -92,21 +92,18 @@ class Awaiter(Awaiters):
     def wake_all(self) -> None:
         """The operation has ended: resume the tasks and call the callbacks, in the order in which they came."""
         self._last = None
+        owner = self._op._op_owner
         awaiter: Awaiter | None = self
         while awaiter is not None:
             after = awaiter._next
             awaiter._next = None
-            awaiter._wake()
+            callback = awaiter._callback
+            if callback is not None and owner is not None:
+                awaiter._callback = None
+                # A task checks the future it is woken with for an exception, which is quickest with a real one. One
+                # finished future serves all tasks: they take their result from the operation.
+                owner.loop.call_soon(callback, owner.loop.done if awaiter._is_task else self._op, awaiter.context)
             awaiter = after
-
-    def _wake(self) -> None:
-        callback, owner = self._callback, self._op._op_owner
-        if callback is None or owner is None:
-            return
-        self._callback = None
-        # A task checks the future it is woken with for an exception, which is quickest with a real one. One finished
-        # future serves all tasks: they take their result from the operation.
-        owner.loop.call_soon(callback, owner.loop.done if self._is_task else self._op, self.context)
 
     # leaving
 

@@ -104,11 +104,15 @@ class Bell:
 
     def forget(self) -> None:
         """The task has left: it neither waits nor reads."""
-        self._task = self.woken = None
-        self.count(False)
+        self.woken = None
+        self._is_interrupted = False
+        self.end(False)
 
-    def count(self, is_found: bool) -> None:
-        """Count the read under way, if only checks called for it."""
+    def end(self, is_found: bool) -> None:
+        """The read under way is done. It counts, if only checks called for it."""
+        if self._is_interrupted:  # it has swallowed its cancellation
+            self.leave()
+        self._task = None
         if self.check != NO_CHECK:
             self.check = NO_CHECK
             self._owner.reads += 1

@@ -85,8 +85,7 @@ class StreamWait(AwaitableOperation):
 
     def end(self, is_found: bool) -> None:
         """The read is done. *is_found*: it has found a value."""
-        self.bell.leave()  # it is inside if the read has swallowed its cancellation
-        self.bell.count(is_found)
+        self.bell.end(is_found)
         if is_found:
             self.idle_at = inf
             self.is_idle = False
@@ -122,38 +121,29 @@ class StreamWait(AwaitableOperation):
 
     def on_complete(self) -> Any:
         if self._stall == inf:
-            ring(self, NO_CHECK)  # read once more
+            self.bell.ring(NO_CHECK)  # read once more
         else:
-            interrupt(self)
+            self.bell.interrupt()
 
     def on_cancel(self) -> Any:
-        interrupt(self)
+        self.bell.interrupt()
 
     def on_failure(self, exc: BaseException) -> Any:
-        interrupt(self)
+        self.bell.interrupt()
 
 
 # No methods: interpreted code subclasses this, so they would be looked up by name.
 
 
 def ring(wait: StreamWait, check: i64) -> None:
-    if wait.bell.woken is not None:
+    if (wait._stall != inf or wait._ends_at != inf) and wait.bell.woken is not None:
         begin_busy_step(wait)
     wait.bell.ring(check)
 
 
-def interrupt(wait: StreamWait) -> None:
-    if wait.bell.woken is not None:
-        begin_busy_step(wait)
-    wait.bell.interrupt()
-
-
 def begin_busy_step(wait: StreamWait) -> None:
-    if wait._stall == inf and wait._ends_at == inf:
-        wait._until = inf
-    else:
-        now = wait._core.loop.time()
-        set_step(wait, min(now + wait._stall, wait._ends_at), now)
+    now = wait._core.loop.time()
+    set_step(wait, min(now + wait._stall, wait._ends_at), now)
 
 
 def set_step(wait: StreamWait, until: float, now: float) -> None:
