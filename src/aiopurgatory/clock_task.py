@@ -71,9 +71,10 @@ class ClockTask:
 
     async def wait(self) -> None:
         """Wait until the task has ended."""
+        task = self._task
         # A task of a closed loop, or of the parent process, would never be done.
-        if self._task is not asyncio.current_task() and self._task.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait([self._task])
+        if not task.done() and task is not asyncio.current_task() and task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([task])
 
     def is_idle(self) -> bool:
         """Return True if there is nothing left to do now."""

@@ -452,6 +452,32 @@ async def test_fastapi_reads_bodies_in_blocks_behind_any_middleware(purgatory: P
         await until(lambda: purgatory.num_delayed == 0)
 
 
+async def test_purgatory_is_closed_when_the_server_hears_of_it(purgatory: Purgatory) -> None:
+    """As hypercorn does: it cancels the lifespan once that is complete."""
+    messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    heard: list[Any] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for kind in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{kind}.complete"})
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        heard.append((message["type"], purgatory.is_open))
+        if message["type"] == "lifespan.shutdown.complete":
+            stopped.set()
+
+    stopped = asyncio.Event()
+    lifespan = asyncio.ensure_future(PurgatoryMiddleware(app, purgatory)({"type": "lifespan"}, receive, send))
+    await stopped.wait()
+    lifespan.cancel()
+    await lifespan
+    assert heard == [("lifespan.startup.complete", True), ("lifespan.shutdown.complete", False)]
+
+
 def test_lifespan_of_a_vanished_loop_closes_nothing_of_the_next() -> None:
     purgatory = Purgatory("both")
 
