@@ -264,6 +264,7 @@ class NaivePurgatory:
         self.now = target
 
     def turn(self) -> None:
+        self.deliver_all()  # of what ended before: a mark and what is put back are one check
         while due := [op for op in self.pending if op.due is not None and op.due <= self.now]:
             self.expire(self.side.next_tried(due))
         while self.soon:
@@ -280,10 +281,13 @@ class NaivePurgatory:
                     break
         if self.purge_wanted:
             self.purge()
-        for op in self.side.ops:
-            op.deliver()
+        self.deliver_all()
         if self.soon:  # something was put back
             self.turn()
+
+    def deliver_all(self) -> None:
+        for op in self.side.ops:
+            op.deliver()
 
     def expire(self, op: NaiveOp) -> bool:
         op.due, op.last_try = None, True

@@ -86,7 +86,7 @@ async def test_postgres_crash_that_loses_commits_is_told() -> None:
     """With synchronous_commit=off, as some servers have it. Other processes would use the lost numbers."""
 
     class Careless(Postgres):
-        settings = ("synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=0")
+        settings = ("synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=1GB")
 
     with Careless() as server:
         await make_tables(server.url())
