@@ -25,6 +25,7 @@ class NaiveOp(Hooks):
         self.last_try = False
         self.trying = False
         self.waits: list[NaiveWait] = []
+        self.ended_first = False  # before the clock was woken
 
     @property
     def expired(self) -> bool:
@@ -97,6 +98,7 @@ class NaiveOp(Hooks):
     def settle(self, outcome: Outcome, value: object) -> bool:
         self.outcome, self.value = outcome, value
         if self.owner is not None:
+            self.ended_first = not self.owner.woken
             self.owner.ended[outcome] += 1
             waited = 0.0 if self.watched_at is None else self.owner.now - self.watched_at
             self.side.ended[self.n, outcome, waited, self.keys] += 1
@@ -158,6 +160,7 @@ class NaivePurgatory:
         self.estimated_total = 0
         self.purge_wanted = False
         self.purges = 0
+        self.woken = False  # the clock is to work: the tasks of what ends from now on have their turn after it
 
     @property
     def num_delayed(self) -> int:
@@ -252,6 +255,7 @@ class NaivePurgatory:
     def notify(self, key: str, limit: float = math.inf) -> None:
         if key in self.under:
             self.soon[key] = self.soon.get(key, 0) + limit
+            self.woken = True
 
     # time
 
@@ -264,7 +268,9 @@ class NaivePurgatory:
         self.now = target
 
     def turn(self) -> None:
-        self.deliver_all()  # of what ended before: a mark and what is put back are one check
+        for op in self.side.ops:
+            if op.ended_first:
+                op.deliver()
         while due := [op for op in self.pending if op.due is not None and op.due <= self.now]:
             self.expire(self.side.next_tried(due))
         while self.soon:
@@ -281,13 +287,11 @@ class NaivePurgatory:
                     break
         if self.purge_wanted:
             self.purge()
-        self.deliver_all()
-        if self.soon:  # something was put back
-            self.turn()
-
-    def deliver_all(self) -> None:
         for op in self.side.ops:
             op.deliver()
+        self.woken = False
+        if self.soon:  # something was put back
+            self.turn()
 
     def expire(self, op: NaiveOp) -> bool:
         op.due, op.last_try = None, True
@@ -339,7 +343,7 @@ class NaivePurgatory:
     def consider_purge(self) -> None:
         if self.estimated_total - len(self.pending) > self.purge_interval > 0:
             self.estimated_total = len(self.pending)
-            self.purge_wanted = True
+            self.purge_wanted = self.woken = True
 
     def purge(self) -> int:
         self.purges += 1
