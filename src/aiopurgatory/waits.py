@@ -187,7 +187,8 @@ async def _finish(op: ConditionWait, read: Awaitable[Any]) -> Any:
     """Await *read* of a hand-out. If this task is cancelled meanwhile, the read goes on, and its value is put back."""
     task = asyncio.ensure_future(read)
     try:
-        return await asyncio.shield(task)
+        await asyncio.wait([task])  # and do not cancel it. A cancelled shield() reports its error, from 3.14 on.
+        return task.result()
     except asyncio.CancelledError:
         if not task.cancelled():
             reading_of(op).go_on()

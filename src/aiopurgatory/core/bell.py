@@ -104,15 +104,18 @@ class Bell:
 
     def forget(self) -> None:
         """The task has left: it neither waits nor reads."""
-        self.woken = None
-        self._is_interrupted = False
-        self.end(False)
+        self._task = self.woken = None
+        self.count(False)
 
     def end(self, is_found: bool) -> None:
-        """The read under way is done. It counts, if only checks called for it."""
+        """The read is done."""
         if self._is_interrupted:  # it has swallowed its cancellation
             self.leave()
         self._task = None
+        self.count(is_found)
+
+    def count(self, is_found: bool) -> None:
+        """Count the read under way, if only checks called for it."""
         if self.check != NO_CHECK:
             self.check = NO_CHECK
             self._owner.reads += 1
