@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 
 import pytest
 
-from aiopurgatory import GoneError
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import EventAnswer
 
 from .conftest import Making
 from .eventsource import Event, Streams, parsed
-from .polls import Database, Given, Leaving, check_empty, settle
+from .polls import Given, Leaving, check_empty, settle
 
 
 async def rest(events: EventAnswer) -> list[bytes]:
@@ -65,11 +63,6 @@ async def test_refusal_is_an_answer(make: Making) -> None:
     assert (closed.status, closed.headers["refused"], await rest(closed)) == (503, "closed", [])
 
 
-async def test_error_of_the_source_is_raised(streams: Streams) -> None:
-    with pytest.raises(LookupError):
-        await streams.answer("broken")
-
-
 async def test_error_of_the_source_later_is_raised_by_the_iteration(make: Making) -> None:
     streams = make(Given())
     events = await streams.answer()
@@ -79,23 +72,6 @@ async def test_error_of_the_source_later_is_raised_by_the_iteration(make: Making
     with pytest.raises(LookupError):
         await anext(events)
     assert await rest(events) == []
-    check_empty(streams.polling)
-
-
-async def test_keys_that_are_one_str_are_refused(streams: Streams) -> None:
-    with pytest.raises(TypeError, match="keys must be"):
-        await streams.answer(keys="orders")
-
-
-async def test_handler_cancelled_during_the_first_read_leaves_nothing(make: Making) -> None:
-    streams = make(database := Database())
-    database.gate.clear()
-    task = asyncio.create_task(streams.answer(group="all"))
-    await settle()
-    task.cancel()
-    await asyncio.wait([task])
-    await settle()
-    assert (task.cancelled(), database.under_way) == (True, 0)
     check_empty(streams.polling)
 
 
@@ -157,13 +133,6 @@ async def test_cancelled_iteration_releases_the_place(streams: Streams, turns: i
     await events.aclose()
 
 
-async def test_aclosing_releases_the_place(streams: Streams) -> None:
-    async with aclosing(await streams.answer()) as events:
-        await anext(events)
-        assert streams.purgatory.num_delayed == 1
-    check_empty(streams.polling)
-
-
 async def test_disconnect_ends_the_iteration(streams: Streams) -> None:
     client = Leaving()
     events = await streams.answer(receive=client)
@@ -173,10 +142,3 @@ async def test_disconnect_ends_the_iteration(streams: Streams) -> None:
     assert not reading.done()
     client.leave()
     assert await reading == []
-
-
-async def test_resource_that_is_gone_later_ends_the_iteration(streams: Streams) -> None:
-    events = await streams.answer()
-    await anext(events)
-    streams.purgatory.fail_for_key("n", GoneError("n moved"))
-    assert parsed(*await rest(events)) == [Event("gone", "", "n moved")]
