@@ -13,7 +13,8 @@ from aiopurgatory import Purgatory
 from aiopurgatory.streams import MemoryLog
 from aiopurgatory.web import LogPolling, LongPolling
 
-from .polls import KNOWN, Counters, Database, Leaving, settle
+from .exchange import Messages
+from .polls import KNOWN, Counters, Database, settle
 
 Respond = Callable[[Callable[[], Awaitable[Any]]], Awaitable[int]]
 pytestmark = pytest.mark.usefixtures("at_once")
@@ -83,8 +84,8 @@ Place = Callable[[Callable[[], Awaitable[int]]], Coroutine[Any, Any, int]]
 
 @pytest.mark.parametrize("place", [swallowed, cleaning_up, shielded])
 async def test_poll_of_a_cancelled_task_ends_499_as_its_client_leaves(respond: Respond, place: Place) -> None:
-    client = Leaving()
-    task = asyncio.create_task(place(lambda: respond(client)))
+    client = Messages()
+    task = asyncio.create_task(place(lambda: respond(client.receive)))
     await asyncio.sleep(0.05)
     await settle()
     client.leave()

@@ -11,7 +11,8 @@ from aiopurgatory.web import EventAnswer
 
 from .conftest import Making
 from .eventsource import Event, Streams, parsed
-from .polls import Given, Leaving, check_empty, settle
+from .exchange import Messages
+from .polls import Given, check_empty, settle
 
 
 async def rest(events: EventAnswer) -> list[bytes]:
@@ -134,8 +135,8 @@ async def test_cancelled_iteration_releases_the_place(streams: Streams, turns: i
 
 
 async def test_disconnect_ends_the_iteration(streams: Streams) -> None:
-    client = Leaving()
-    events = await streams.answer(receive=client)
+    client = Messages()
+    events = await streams.answer(receive=client.receive)
     await anext(events)
     reading = asyncio.create_task(rest(events))
     await settle()

@@ -12,7 +12,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import Answer, LongPolling, Policy
 
-from .polls import KNOWN, Given, Polls, check_empty, settle
+from .polls import Given, Polls, check_empty, settle
 
 # the policy
 
@@ -185,13 +185,6 @@ async def test_version_too_old_is_gone(polls: Polls) -> None:
     assert len(polls.source.reads) == 2
 
 
-async def test_source_gone_while_waiting_is_told(polls: Polls) -> None:
-    poll = await polls.park()
-    polls.source.values["n"] = -1
-    polls.polling.notify("n")
-    assert (await poll).body == b"n was compacted"
-
-
 # shared bodies
 
 
@@ -307,11 +300,3 @@ async def test_poll_cancelled_by_anything_else_is_cancelled(polls: Polls, messag
     poll.cancel(message)
     with pytest.raises(asyncio.CancelledError):
         await poll
-
-
-async def test_poll_within_a_timeout_of_the_handler_is_cancelled_by_it(polls: Polls) -> None:
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await polls.polling.answer("n", KNOWN)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(polls.start(), 0.01)

@@ -18,15 +18,6 @@ from .polls import Counters, Polls, settle
 # merged
 
 
-async def test_notify_of_one_key_is_merged(polls: Polls) -> None:
-    poll = await polls.park()
-    for _ in range(10):
-        polls.publish()
-    assert polls.purgatory.statistics().checks == 0  # none of them yet
-    assert (await poll).headers["etag"] == '"10"'
-    assert polls.purgatory.statistics().checks == 1
-
-
 async def test_notify_with_a_limit_answers_the_oldest_polls(polls: Polls) -> None:
     parked = [await polls.park() for _ in range(6)]
     polls.source.values["n"] = 1
@@ -37,23 +28,6 @@ async def test_notify_with_a_limit_answers_the_oldest_polls(polls: Polls) -> Non
     polls.polling.notify("n", 1)
     polls.polling.notify("n")
     assert [(await poll).status for poll in parked] == [200] * 6
-
-
-@pytest.mark.parametrize("parked", [False, True])
-@pytest.mark.parametrize(("limit", "error"), [(0, ValueError), (True, TypeError), (1.0, TypeError)])
-async def test_notify_with_a_bad_limit_is_refused(
-    polls: Polls, parked: bool, limit: int, error: type[Exception]
-) -> None:
-    if parked:
-        poll = await polls.park()
-    with pytest.raises(error, match=r"^limit must be an int >= 1, or None, got "):
-        polls.polling.notify("n", limit)
-    if parked:
-        poll.cancel()
-        await settle()
-    polls.polling.close()
-    with pytest.raises(error, match=r"^limit must be an int >= 1, or None, got "):
-        polls.polling.notify("n", limit)
 
 
 # a linger
