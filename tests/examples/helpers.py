@@ -45,13 +45,13 @@ def start(name: str, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=ENV, process_group=0)
 
 
-def figures_of(name: str, *args: str, timeout: float = 50.0) -> tuple[dict[str, str], str]:
-    """Run a demo, which must meet its own demands. Returns: its figures, and all that it printed."""
+def figures_of(name: str, *args: str) -> dict[str, str]:
+    """Run a demo, which must meet its own demands. Returns: its figures."""
     process = start(name, *args)
-    out, err = process.communicate(timeout=timeout)
+    out, err = process.communicate(timeout=110.0)
     assert (process.returncode, err) == (0, ""), out
     assert f"aiopurgatory {FORM}" in out
-    return dict(re.findall(r"│ (\w[^│]*?) +│ +(.*?) │", out)), out
+    return dict(re.findall(r"│ (\w[^│]*?) +│ +(.*?) │", out))
 
 
 def read_lines(process: subprocess.Popen[str], count: int) -> str:

@@ -407,21 +407,6 @@ async def test_stream_keeps_its_place_from_event_to_event(clock: ManualClock, so
         await leave(client)
 
 
-async def test_group_has_its_share_of_streams_and_polls(make: Making) -> None:
-    streams = make(group=lambda scope: "tenant", max_per_group=2)
-    clients = [await streams.start()]
-    poll = asyncio.create_task(streams.polling.answer("n", KNOWN, group="tenant"))
-    await settle()
-    refused = await streams.start()
-    assert (refused.status, refused.headers["refused"]) == (503, "group")
-    await streams.publish()
-    assert (await poll).status == 200
-    clients.append(await streams.start())
-    assert [client.status for client in clients] == [200, 200]
-    await leave(*clients)
-    assert streams.polling.statistics().groups == 0
-
-
 async def test_newest_stream_of_a_client_ends_its_older_one(make: Making) -> None:
     streams = make(client=lambda scope: "ann")
     older, elsewhere, newer = await streams.start(), await streams.start("other"), await streams.start()

@@ -148,13 +148,6 @@ async def test_form_of_a_post_has_the_poll(polling: Polling, numbers: Numbers) -
     assert (exchange.status, exchange.sent[1]["body"]) == (200, b'["b"]')
 
 
-async def test_json_of_a_post_has_the_poll(polling: Polling) -> None:
-    exchange = await posted(
-        polling, b'{"names": ["a", "b"]}', resource=lambda scope: tuple(json.loads(scope.body)["names"])
-    )
-    assert exchange.headers[b"etag"] == b'"0.0"'
-
-
 @pytest.mark.parametrize("body", [b"[", b"\xff", b"7" * 5_000, b"a&" * 2_000])
 async def test_request_that_cannot_be_read_is_answered_400(polling: Polling, body: bytes) -> None:
     exchange = await posted(polling, body, resource=lambda scope: (scope.form["a"], str(json.loads(scope.body))))

@@ -186,18 +186,6 @@ async def test_keys_may_come_and_go_while_they_are_visited(monkeypatch: pytest.M
         check_invariants(purgatory)
 
 
-async def test_purgatory_may_close_during_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "TURN", 0.0)
-    async with shown() as (purgatory, port):
-        for number in range(1000):
-            purgatory.watch(Wait(None), [number])
-        poll = asyncio.create_task(state(port))
-        await asyncio.sleep(0.02)
-        purgatory.close()
-        last = await state_with(port, failed=1000)
-        assert (last["state"], last["oldest"], (await poll)["state"] in ("open", "closed")) == ("closed", [], True)
-
-
 async def test_snapshots_leave_the_purgatory_as_it_is() -> None:
     async with shown() as (purgatory, port):
         for number in range(10):
