@@ -20,9 +20,17 @@ from private_servers import Postgres, Redis, Server, free_port, program
 import aiopurgatory
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+DOCS = Path(__file__).parents[2] / "docs"
 ENV = os.environ | {"PYTHONPATH": f"{Path(aiopurgatory.__file__).parents[1]}{os.pathsep}{EXAMPLES}"}
 S = TypeVar("S", bound=Server)
 FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
+
+
+def block(page: str, title: str) -> str:
+    """The file *title* of a page of docs/."""
+    text = (DOCS / page).read_text("utf-8")
+    (found,) = re.findall(rf'^```[^\n]*title="{re.escape(title)}"[^\n]*\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
+    return str(found)
 
 
 def engine(name: str) -> type[Server]:
