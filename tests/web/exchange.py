@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from aiopurgatory.web.asgi import Message, Scope
+from aiopurgatory.web.connected import Message, Scope
 
 from .polls import settle
 

@@ -211,7 +211,7 @@ async def test_source_that_fails_now_and_then_is_logged_seldom(polls: Polls, cap
 async def test_long_outage_is_logged_again(
     polls: Polls, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiopurgatory.web.reads.LOG_EVERY", 0.0)
+    monkeypatch.setattr("aiopurgatory.web.answer.LOG_EVERY", 0.0)
     for _ in range(3):
         await polls.start("broken")
     assert [text[-1] for text in caplog.messages] == ["1", "2", "3"]

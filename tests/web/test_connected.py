@@ -16,8 +16,7 @@ from starlette.websockets import WebSocket
 
 from aiopurgatory import DelayedOperation, Purgatory, PurgatoryError
 from aiopurgatory.web import DisconnectedError, while_connected
-from aiopurgatory.web.asgi import Message
-from aiopurgatory.web.connected import _warn_of_body
+from aiopurgatory.web.connected import Message, _warn_of_body
 
 from .exchange import DISCONNECT, EMPTY, Messages, part
 from .polls import settle

@@ -12,7 +12,7 @@ import pytest
 
 from aiopurgatory import Observer, Purgatory
 from aiopurgatory.web import LongPolling
-from aiopurgatory.web.asgi import Message
+from aiopurgatory.web.connected import Message
 
 from .exchange import DISCONNECT, Messages, part
 from .polls import KNOWN, Counters, Polls, settle

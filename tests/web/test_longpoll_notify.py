@@ -149,27 +149,6 @@ def left_by(call: Callable[[], object]) -> int:
     return left
 
 
-async def test_notify_in_another_thread_is_refused(polls: Polls) -> None:
-    refusal = pytest.raises(RuntimeError, match=r"from here, use notify_threadsafe\(key\)")
-    with refusal:
-        in_thread(lambda: polls.polling.notify("n"))
-    poll = await polls.park()
-    with refusal:
-        in_thread(lambda: polls.polling.notify("n"))
-    assert not poll.done()
-    polls.publish()
-    assert (await poll).status == 200
-
-
-async def test_notify_threadsafe_answers_every_poll(polls: Polls) -> None:
-    parked = [await polls.park() for _ in range(3)]
-    polls.source.values["n"] = 1
-    in_thread(lambda: polls.polling.notify_threadsafe("n"))
-    assert not any(poll.done() for poll in parked)
-    async with asyncio.timeout(5):
-        assert {(await poll).body for poll in parked} == {b"n 0 1"}
-
-
 @pytest.mark.parametrize("linger", [0.0, 5.0])
 def test_notify_threadsafe_without_a_running_loop_is_silent(linger: float) -> None:
     purgatory = Purgatory()

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.web import DisconnectedError, LongPolling, PurgatoryMiddleware, while_connected
-from aiopurgatory.web.asgi import Message, Receive, Scope, Send
+from aiopurgatory.web.connected import Message, Receive, Scope, Send
 
 from .browser import serving
 from .exchange import DISCONNECT, EMPTY, Exchange, part
@@ -78,14 +78,10 @@ async def test_app_started_twice_opens_and_closes_its_purgatory(purgatory: Purga
         assert not purgatory.is_open
 
 
-async def test_first_request_opens_it_if_no_server_runs_a_lifespan(purgatory: Purgatory) -> None:
-    await exchange_of(purgatory, idle).run()
-    assert purgatory.is_open
-
-
-async def test_first_websocket_opens_it_too(purgatory: Purgatory) -> None:
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+async def test_first_request_opens_it_if_no_server_runs_a_lifespan(purgatory: Purgatory, kind: str) -> None:
     exchange = exchange_of(purgatory, idle)
-    exchange.scope["type"] = "websocket"
+    exchange.scope["type"] = kind
     await exchange.run()
     assert purgatory.is_open
 
@@ -257,7 +253,7 @@ async def test_block_reads_a_bounded_part_of_the_body_ahead(purgatory: Purgatory
 async def test_long_body_that_nobody_reads_ends_the_block(
     purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiopurgatory.web.middleware.UNREAD", 0.01)
+    monkeypatch.setattr("aiopurgatory.web.connected.UNREAD", 0.01)
     for _ in range(2):
         exchange = exchange_of(purgatory, waiting, part(b"x" * 70_000))
         await exchange.run()

@@ -185,7 +185,7 @@ async def test_body_that_is_too_long_is_answered_413(polling: Polling) -> None:
 
 
 async def test_body_that_does_not_come_is_answered_400(polling: Polling, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiopurgatory.web.asgi.BODY_TIMEOUT", 0.05)
+    monkeypatch.setattr("aiopurgatory.web.request.BODY_TIMEOUT", 0.05)
     exchange = await posted(polling)
     assert (exchange.status, exchange.sent[1]["body"]) == (400, b"the body did not arrive in 0.05 s")
 

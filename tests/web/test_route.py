@@ -12,7 +12,7 @@ from starlette.routing import Mount
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import EventRoute, LongPollRoute
-from aiopurgatory.web.asgi import Message
+from aiopurgatory.web.connected import Message
 from aiopurgatory.web.poll import LongPoll
 from aiopurgatory.web.route import path_parameter
 
