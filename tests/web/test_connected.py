@@ -208,23 +208,6 @@ async def test_timeout_together_with_a_disconnect_keeps_the_count(
     assert ends == ({True, False} if is_outside else {True})
 
 
-async def test_task_group_inside_ends_with_the_client(client: Messages) -> None:
-    ended = []
-
-    async def member() -> None:
-        try:
-            await forever()
-        finally:
-            ended.append("member")
-
-    async def within() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(member())
-
-    assert isinstance(await leaving(client, within), DisconnectedError)
-    assert ended == ["member"]
-
-
 @pytest.mark.parametrize("leaves", [False, True])
 async def test_anyio_scope_outside_and_a_disconnect(client: Messages, leaves: bool) -> None:
     async def work() -> str:

@@ -423,12 +423,7 @@ def test_lifespan_of_a_vanished_loop_closes_nothing_of_the_next() -> None:
 
     async def live() -> Any:
         """Begin a lifespan that nobody ends."""
-        messages: asyncio.Queue[Any] = asyncio.Queue()
-        messages.put_nowait({"type": "lifespan.startup"})
-
-        async def send(message: Any) -> None: ...
-
-        running = middleware({"type": "lifespan"}, messages.get, send)
+        running: Any = Exchange(middleware, given=[{"type": "lifespan.startup"}], type="lifespan").run()
         running.send(None)
         await asyncio.sleep(0)
         assert purgatory.is_open
