@@ -44,33 +44,25 @@ def test_timeout_is_spread_as_promised(policy: dict[str, float], low: float, hig
             assert timeouts[int(share * 2000)] == pytest.approx(low + share * (high - low), abs=0.1 * (high - low))
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("max_wait", [0, -1, math.inf, math.nan]),
-        ("jitter", [-0.1, 1.1, math.nan]),
-        ("margin", [-1, math.inf, math.nan]),
-        ("max_per_group", [0, -1]),
-        ("retry_after", [(-1, 1), (2, 1)]),
-        ("heartbeat", [0, -1, math.nan]),
-        ("stall", [0, -1, math.nan]),
-        ("max_age", [0, -1, math.nan]),
-    ],
-)
-def test_policy_out_of_range_names_the_argument(name: str, values: list[Any]) -> None:
-    for value in values:
-        with pytest.raises(ValueError, match=f"^{name} must be .*, got "):
-            Policy(**{name: value})
+#: Values out of range, and of another type.
+BAD: dict[str, tuple[list[Any], list[Any]]] = {
+    "max_wait": ([0, -1, math.inf, math.nan], ["5"]),
+    "jitter": ([-0.1, 1.1, math.nan], []),
+    "margin": ([-1, math.inf, math.nan], [None]),
+    "max_per_group": ([0, -1], [1.5, True]),
+    "retry_after": ([(-1, 1), (2, 1)], [(0.5, 2.5)]),
+    "heartbeat": ([0, -1, math.nan], ["5"]),
+    "stall": ([0, -1, math.nan], ["5"]),
+    "max_age": ([0, -1, math.nan], ["5"]),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("max_per_group", 1.5), ("max_per_group", True), ("retry_after", (0.5, 2.5)), ("margin", None)]
-    + [(name, "5") for name in ("max_wait", "heartbeat", "stall", "max_age")],
-)
-def test_policy_of_another_type_names_the_argument(name: str, value: Any) -> None:
-    with pytest.raises(TypeError, match=f"^{name} must be .*, got "):
-        Policy(**{name: value})
+@pytest.mark.parametrize("name", BAD)
+def test_policy_of_a_bad_value_names_the_argument(name: str) -> None:
+    for error, values in zip((ValueError, TypeError), BAD[name], strict=True):
+        for value in values:
+            with pytest.raises(error, match=f"^{name} must be .*, got "):
+                Policy(**{name: value})
 
 
 # answers
