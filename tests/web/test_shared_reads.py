@@ -26,6 +26,8 @@ WAYS: dict[str, Callable[[Purgatory], object]] = {
     "check_all": lambda purgatory: purgatory.check_all(),
 }
 
+ways = pytest.mark.parametrize("way", WAYS)
+
 
 @pytest.fixture
 async def purgatory() -> AsyncIterator[Purgatory]:
@@ -101,6 +103,41 @@ async def test_streams_in_slices_make_two_calls(polls: Polls) -> None:
     assert {client.events[-1].id for client in clients} == {"1"}
     assert polls.source.calls == [("version", "n"), ("read", "n")]
     await leave(*clients)
+
+
+@ways
+async def test_change_after_a_read_has_begun_is_read(polls: Polls, purgatory: Purgatory, way: str) -> None:
+    """The read under way sees the first change alone, which is no news."""
+    parked = await park(polls, 20, known='"0", "1"')
+    polls.source.gate.clear()
+    polls.source.values["n"] = 1
+    WAYS[way](purgatory)
+    await turns(5)
+    assert polls.source.calls == [("version", "n")]  # begun
+    polls.source.values["n"] = 2
+    WAYS[way](purgatory)
+    await turns(100)
+    polls.source.gate.set()
+    await turns(1_000)
+    assert {(await poll).headers["etag"] for poll in parked} == {'"2"'}
+
+
+@ways
+async def test_change_after_a_read_has_ended_is_read(polls: Polls, purgatory: Purgatory, way: str) -> None:
+    """The first change answers the polls of the first slices. Later ones must not get its result."""
+    parked = await park(polls, 100)
+    polls.publish()
+    await turns(40)
+    answered = {poll for poll in parked if poll.done()}
+    assert 0 < len(answered) < 90
+    polls.source.values["n"] = 2
+    waiting = purgatory.waiting("n")
+    WAYS[way](purgatory)
+    await turns(1_000)
+    found = [(await poll).headers["etag"] for poll in parked if poll not in answered]
+    assert set(found) <= {'"1"', '"2"'}
+    assert found.count('"1"') < 10 < len(waiting)  # woken before the second change
+    assert len(polls.source.calls) <= 6
 
 
 async def test_deadline_gets_no_result_of_before(polls: Polls, purgatory: Purgatory) -> None:
