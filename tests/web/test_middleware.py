@@ -86,24 +86,17 @@ async def test_first_request_opens_it_if_no_server_runs_a_lifespan(purgatory: Pu
     assert purgatory.is_open
 
 
-@pytest.mark.parametrize("is_closed_first", [True, False])
-async def test_request_does_not_open_what_was_closed(purgatory: Purgatory, is_closed_first: bool) -> None:
+async def test_request_does_not_open_what_was_closed(purgatory: Purgatory) -> None:
     async def wait(scope: Scope, receive: Receive, send: Send) -> None:
         await purgatory.wait_for(lambda: False, ["key"], timeout=9.0)
 
-    exchange = exchange_of(purgatory, wait)
-    if is_closed_first:
-        await purgatory.start()
-    else:
-        task = asyncio.create_task(exchange.run())
-        await settle()
+    exchange, after = exchange_of(purgatory, wait), exchange_of(purgatory, wait)
+    task = exchange.start()
+    await settle()
     purgatory.close()
-    if is_closed_first:
-        await exchange.run()
-    else:
-        await task
-    assert exchange.status == 503
-    assert not purgatory.is_open
+    await task
+    await after.run()
+    assert (exchange.status, after.status, purgatory.is_open) == (503, 503, False)
 
 
 async def test_app_that_knows_no_lifespan_is_opened_by_a_request(purgatory: Purgatory) -> None:
