@@ -90,6 +90,16 @@ async def test_stop_signal_that_nobody_handles_is_left_alone() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
 
 
+def test_stop_signal_after_the_loop_is_gone_reaches_the_server(order: list[str]) -> None:
+
+    async def main() -> None:
+        on_stop_signal(lambda: order.append("closed"))
+
+    asyncio.run(main())
+    signal.raise_signal(signal.SIGTERM)
+    assert order == ["server"]
+
+
 def test_stop_signal_in_the_next_run_cancels_its_main_task() -> None:
     """As if nothing had asked for the signal in the run before."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
