@@ -13,7 +13,7 @@ from aiopurgatory.web import EventAnswer
 from .conftest import Making
 from .eventsource import Event, Streams, parsed
 from .exchange import Messages
-from .polls import Given, check_empty, settle
+from .polls import Database, Given, check_empty, settle
 
 
 async def rest(events: EventAnswer) -> list[bytes]:
@@ -84,6 +84,18 @@ async def test_error_of_the_source_later_is_raised_by_the_iteration(make: Making
     with pytest.raises(LookupError):
         await anext(events)
     assert await rest(events) == []
+    check_empty(streams.polling)
+
+
+async def test_handler_cancelled_during_the_first_read_leaves_nothing(make: Making) -> None:
+    streams = make(database := Database())
+    database.gate.clear()
+    task = asyncio.create_task(streams.answer(group="all"))
+    await settle()
+    task.cancel()
+    await asyncio.wait([task])
+    await settle()
+    assert (task.cancelled(), database.under_way) == (True, 0)
     check_empty(streams.polling)
 
 
