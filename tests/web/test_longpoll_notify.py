@@ -120,6 +120,8 @@ async def test_notify_threadsafe_honours_the_linger(lingering: Polls, clock: Man
     lingering.source.values["n"] = 1
     in_thread(lambda: lingering.polling.notify_threadsafe("n"), 3)
     await asyncio.sleep(0.01)  # the calls come by the loop's wake-up descriptor
+    with pytest.raises(RuntimeError, match=r"from here, use notify_threadsafe\(key\)"):
+        in_thread(lambda: lingering.polling.notify("n"))
     await clock.advance(4.9)
     assert not poll.done()
     await clock.advance(0.1)
