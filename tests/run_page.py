@@ -2,12 +2,15 @@
 
 Blocks run in their order, in one namespace; with --apart, each in its own. The output of a block must be the
 block of text that follows it. A block with a title is a file: it is written to the current folder and imported, or
-run by pytest if its name begins with test_. An HTML comment that begins with "python" is run, too, and not shown.
+run by pytest if its name begins with test_. An HTML comment that begins with "python" is run, too, and not shown. At
+last, the routes of the page's apps are asked while their purgatories are closed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import io
 import re
 import subprocess
@@ -56,6 +59,28 @@ def run(block: Block, page: Path, names: dict[str, Any]) -> None:
         import_module(block.title.removesuffix(".py"))
 
 
+async def ask_when_closed(page: Path) -> None:
+    """Ask each GET route of the page's apps while its purgatory is closed: it may answer 503, with Retry-After."""
+    import httpx
+    from starlette.applications import Starlette
+    from starlette.routing import Route
+
+    from aiopurgatory import Purgatory
+
+    for purgatory in [each for each in gc.get_objects() if isinstance(each, Purgatory)]:
+        await purgatory.start()
+        purgatory.close()
+    for app in [each for each in gc.get_objects() if isinstance(each, Starlette)]:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            for route in app.routes:
+                if isinstance(route, Route) and "GET" in (route.methods or {"GET"}):
+                    path = re.sub(r"\{.*?\}", "7", route.path)
+                    answer = await client.get(path, params={"token": "x", "wait": 1})
+                    if answer.status_code >= 500 and "retry-after" not in answer.headers:
+                        sys.exit(f"{page.name}: {path} answers {answer.status_code} when its purgatory is closed")
+
+
 def main(page: Path, apart: bool) -> None:
     sys.path.insert(0, str(Path.cwd()))
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -67,6 +92,8 @@ def main(page: Path, apart: bool) -> None:
             run(block, page, names)
         if printed.getvalue() != block.output:
             sys.exit(f"{page.name}, line {block.line}: it printed\n{printed.getvalue()}and not\n{block.output}")
+    if "starlette.applications" in sys.modules:
+        asyncio.run(ask_when_closed(page))
 
 
 if __name__ == "__main__":

@@ -20,9 +20,17 @@ from private_servers import Postgres, Redis, Server, free_port, program
 import aiopurgatory
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+DOCS = Path(__file__).parents[2] / "docs"
 ENV = os.environ | {"PYTHONPATH": f"{Path(aiopurgatory.__file__).parents[1]}{os.pathsep}{EXAMPLES}"}
 S = TypeVar("S", bound=Server)
 FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
+
+
+def block(page: str, title: str) -> str:
+    """The file *title* of a page of docs/."""
+    text = (DOCS / page).read_text("utf-8")
+    (found,) = re.findall(rf'^```[^\n]*title="{re.escape(title)}"[^\n]*\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
+    return str(found)
 
 
 def engine(name: str) -> type[Server]:
@@ -45,13 +53,13 @@ def start(name: str, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=ENV, process_group=0)
 
 
-def figures_of(name: str, *args: str, timeout: float = 50.0) -> tuple[dict[str, str], str]:
-    """Run a demo, which must meet its own demands. Returns: its figures, and all that it printed."""
+def figures_of(name: str, *args: str) -> dict[str, str]:
+    """Run a demo, which must meet its own demands. Returns: its figures."""
     process = start(name, *args)
-    out, err = process.communicate(timeout=timeout)
+    out, err = process.communicate(timeout=110.0)
     assert (process.returncode, err) == (0, ""), out
     assert f"aiopurgatory {FORM}" in out
-    return dict(re.findall(r"│ (\w[^│]*?) +│ +(.*?) │", out)), out
+    return dict(re.findall(r"│ (\w[^│]*?) +│ +(.*?) │", out))
 
 
 def read_lines(process: subprocess.Popen[str], count: int) -> str:

@@ -26,9 +26,9 @@ from aiopurgatory.streams import StoreError  # noqa: E402
 from aiopurgatory.streams.postgres import PostgresLog, tables_sql  # noqa: E402
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
 
-from .helpers import installed  # noqa: E402
+from .helpers import DOCS, block, installed  # noqa: E402
 
-PAGE = (Path(__file__).parents[2] / "docs" / "databases.md").read_text("utf-8")
+PAGE = "databases.md"
 
 SETTINGS = """
 DATABASES = {{"default": {{"ENGINE": "django.db.backends.postgresql", "NAME": "postgres", "USER": "bus",
@@ -56,13 +56,8 @@ class Migration(migrations.Migration):
 """
 
 
-def block(title: str) -> str:
-    (found,) = re.findall(rf'^```[^\n]*title="{re.escape(title)}"[^\n]*\n(.*?)^```$', PAGE, re.DOTALL | re.MULTILINE)
-    return str(found)
-
-
 #: The rights of users of Redis.
-(_USERS,) = re.findall(r"^```text\n(user .*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+(_USERS,) = re.findall(r"^```text\n(user .*?)^```$", (DOCS / PAGE).read_text("utf-8"), re.DOTALL | re.MULTILINE)
 USERS = _USERS.replace("\n    ", " ").splitlines()
 
 
@@ -106,7 +101,7 @@ async def until_heard(names: dict[str, Any], keys: list[object]) -> None:
 
 
 async def test_outbox_of_page_appends_and_publishes(names: dict[str, Any]) -> None:
-    exec(block("outbox.py"), names)
+    exec(block(PAGE, "outbox.py"), names)
     await names["pay"](names["connection"], 7)
     await until_heard(names, [("orders", 7)])
     event = await anext(names["log"].follow("orders"))
@@ -117,7 +112,7 @@ async def test_outbox_of_page_appends_and_publishes(names: dict[str, Any]) -> No
 async def test_session_of_sqlalchemy_appends_at_its_commit(names: dict[str, Any], driver: str) -> None:
     asyncio_of = pytest.importorskip("sqlalchemy.ext.asyncio")
     pytest.importorskip(driver)
-    exec(block("in_session.py"), names)
+    exec(block(PAGE, "in_session.py"), names)
     engine = asyncio_of.create_async_engine(names["url"].replace("postgresql:", f"postgresql+{driver}:").split("?")[0])
     async with asyncio_of.AsyncSession(engine) as session:
         await names["pay_in_session"](session, 7)
@@ -137,7 +132,7 @@ async def test_publish_after_commit_of_sqlalchemy(names: dict[str, Any]) -> None
     asyncio_of = pytest.importorskip("sqlalchemy.ext.asyncio")
     from sqlalchemy import event, text
 
-    exec(block("after_commit.py"), names)
+    exec(block(PAGE, "after_commit.py"), names)
     engine = asyncio_of.create_async_engine(names["url"].replace("postgresql:", "postgresql+asyncpg:").split("?")[0])
     try:
         async with asyncio_of.AsyncSession(engine) as session:
@@ -163,7 +158,7 @@ async def test_migration_of_alembic_runs_on_asyncpg(names: dict[str, Any], monke
 
     def migrate(connection: Any, steps: tuple[str, ...]) -> None:
         monkeypatch.setattr(alembic, "op", Operations(MigrationContext.configure(connection)))
-        exec(block("alembic_migration.py"), names)
+        exec(block(PAGE, "alembic_migration.py"), names)
         for step in steps:
             names[step]()
 
@@ -189,7 +184,7 @@ def test_project_of_django_passes_its_tests(server: Postgres, tmp_path: Path) ->
     pytest.importorskip("django")
     pytest.importorskip("psycopg")
     titles = ("shop/waits.py", "shop/views.py", "shop/migrations/0002_notify.py", "shop/tests.py")
-    files = {title: block(title) for title in titles}
+    files = {title: block(PAGE, title) for title in titles}
     files |= {"settings.py": SETTINGS.format(port=server.port), "urls.py": URLS, "shop/models.py": MODELS}
     files |= {"shop/__init__.py": "", "shop/migrations/__init__.py": "", "shop/migrations/0001_initial.py": INITIAL}
     for name, text in files.items():

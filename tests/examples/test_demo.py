@@ -12,7 +12,6 @@ from collections.abc import Callable
 from types import ModuleType
 
 import pytest
-from private_servers import Redis, program
 
 from .helpers import ENV, end, engine, figures_of, read_lines, start
 
@@ -51,18 +50,48 @@ def test_example_runs_and_tells(name: str) -> None:
         assert re.search(line, out), out
 
 
-# the demo
+# the demos
+
+Figures = dict[str, int]
+#: Of each demo: figures that must be 0, and the least that others must be.
+DEMOS: list[tuple[str, tuple[str, ...], Figures]] = [
+    (
+        "demo.py --seconds 3 --polls 200",
+        ("early", "lost, doubled or out of order", "pending at the end"),
+        {"parked at peak": 190, "answered by data": 1, "timed out": 1, "hung up": 1, "rows in the journal": 200},
+    ),
+    *(
+        (
+            f"demo_workers.py --engine {name} --seconds 3 --polls 100",
+            ("lost", "doubled", "out of order"),
+            {"polls at once, at peak": 95, "workers that did each of the above": 3, "events published": 5},
+        )
+        for name in ("postgres", "redis")
+    ),
+    ("demo_broker.py --seconds 8 --rate 100", (), {}),
+]
+STREAMS: list[tuple[str, tuple[str, ...], Figures]] = [
+    (
+        f"demo_streams.py --store {name} --seconds 9 --listeners 50",
+        ("lost", "doubled", "out of order", "told that events are gone", "hanging", "runs stored with a gap"),
+        {"runs abandoned, of the killed worker": 1, "tokens delivered": 500},
+    )
+    for name in ("redis", "postgres")
+]
 
 
-@pytest.mark.slow
-def test_demo_small_version_meets_every_must_be() -> None:
-    figures, _ = figures_of("demo.py", "--seconds", "3", "--polls", "200")
-    # A poll counts for 50 ms after its client has left, and so may its next one.
-    assert 190 <= int(figures["parked at peak"]) <= 220
-    assert min(int(figures[what]) for what in ("answered by data", "timed out", "hung up")) > 0
-    assert (figures["early"], figures["lost, doubled or out of order"][:5]) == ("0", "0 of ")
-    assert figures["pending at the end"] == "0"
-    assert int(figures["rows in the journal"].replace(",", "")) > 200
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("command", "none", "least"),
+    [pytest.param(*demo, marks=pytest.mark.slow) for demo in DEMOS]
+    + [pytest.param(*demo, marks=pytest.mark.chaos) for demo in STREAMS],
+)
+def test_demo_short_version_meets_every_must_be(command: str, none: tuple[str, ...], least: Figures) -> None:
+    for name in {"postgres", "redis"} & set(command.split()):
+        engine(name)
+    figures = figures_of(*command.split())
+    found = {name: int(text.split()[0].replace(",", "")) for name, text in figures.items() if name in {*none, *least}}
+    assert found == dict.fromkeys(none, 0) | {name: max(found[name], count) for name, count in least.items()}
 
 
 @pytest.mark.slow
@@ -78,52 +107,34 @@ def test_demo_opens_with_the_address_of_its_live_page() -> None:
     while pending < 190:
         with urllib.request.urlopen(f"{found[1]}state", timeout=20) as state:
             pending = json.loads(state.read())["statistics"]["pending"]
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, err) == (0, ""), out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lines", [2, 3, 4])
-def test_demo_interrupted_leaves_nothing_behind(lines: int) -> None:
-    process = start("demo.py", "--seconds", "5", "--polls", "200")
-    shown = read_lines(process, lines)  # it has started, it has opened the polls, it is under load
-    end(process, signal.SIGINT, shown)
-
-
-@pytest.mark.slow
-def test_demo_killed_takes_its_server_along() -> None:
-    process = start("demo.py", "--polls", "200")
-    read_lines(process, 3)
-    process.kill()
+    process.kill()  # its server goes, too
     process.communicate(timeout=10)
 
 
-# the demo of several workers
+INT, KILL = signal.SIGINT, signal.SIGKILL
+DEMO, WORKERS = "demo.py --seconds 5 --polls 200", "demo_workers.py --engine redis --polls 100"
+ANSWERS = "demo_streams.py --store redis --seconds 6 --listeners 20"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["postgres", "redis"])
-def test_workers_demo_meets_every_must_be(name: str) -> None:
-    engine(name)
-    figures, out = figures_of("demo_workers.py", "--engine", name, "--seconds", "3", "--polls", "100")
-    assert 95 <= int(figures["polls at once, at peak"]) <= 100
-    assert figures["workers that did each of the above"] == "3 of 3"
-    assert int(figures["events published"]) > 5
-    assert re.fullmatch(r"0 of [\d,]+", figures["lost"])
-    assert (figures["doubled"], figures["out of order"]) == ("0", "0")
-    rows = re.findall(r"│ process \d+ +│ +(\d+) │ +(\d+) │ +(\d+) │ +(\d+) │", out)
-    assert len(rows) == 3
-    assert all(int(figure) > 0 for row in rows for figure in row)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("how", "lines"), [(signal.SIGINT, 1), (signal.SIGINT, 4), (signal.SIGKILL, 4)])
-def test_workers_demo_ended_leaves_nothing_behind(how: signal.Signals, lines: int) -> None:
-    name = "redis" if program(*Redis.programs) else "postgres"
-    engine(name)
-    process = start("demo_workers.py", "--engine", name, "--polls", "100")
-    shown = read_lines(process, lines)  # the server starts, it is under load
-    assert "@127.0.0.1:" in shown or lines == 1
+@pytest.mark.parametrize(
+    ("command", "how", "lines", "said"),
+    [
+        *((DEMO, INT, lines, "") for lines in (2, 3, 4)),  # it has started, opened the polls, is under load
+        (WORKERS, INT, 1, ""),
+        *((WORKERS, how, 4, "@127.0.0.1:") for how in (INT, KILL)),
+        *((ANSWERS, how, 4, "@127.0.0.1:") for how in (INT, KILL)),
+        pytest.param(ANSWERS, INT, 4, "kill -9 the server", marks=pytest.mark.chaos),
+        ("demo_broker.py --seconds 30", INT, 1, "joins"),
+    ],
+)
+def test_demo_ended_leaves_nothing_behind(command: str, how: signal.Signals, lines: int, said: str) -> None:
+    if "redis" in command:
+        engine("redis")
+    process = start(*command.split())
+    shown = read_lines(process, lines)
+    while said not in shown:
+        shown += read_lines(process, 1)
     end(process, how, shown)
 
 
@@ -132,62 +143,6 @@ def test_workers_demo_without_a_server_names_the_remedy() -> None:
     done = subprocess.run([sys.executable, "-c", nothing], env=ENV, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "neither PostgreSQL nor Redis is installed; `make programs` does that, by apt as root\n"
-
-
-# the demo of event streams
-
-NOTHING = ("lost", "doubled", "out of order", "told that events are gone", "hanging", "runs stored with a gap")
-
-
-@pytest.mark.chaos
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("store", ["redis", "postgres"])
-def test_streams_demo_meets_every_must_be(store: str) -> None:
-    engine(store)
-    args = ("--store", store, "--seconds", "9", "--listeners", "50")
-    figures, _ = figures_of("demo_streams.py", *args, timeout=110.0)
-    assert {name: figures[name] for name in NOTHING} == dict.fromkeys(NOTHING, "0")
-    assert int(figures["runs abandoned, of the killed worker"]) > 0
-    assert int(figures["tokens delivered"].replace(",", "")) > 500
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("how", "fault"),
-    [
-        (signal.SIGINT, ""),
-        pytest.param(signal.SIGINT, "kill -9 the server", marks=pytest.mark.chaos),
-        (signal.SIGKILL, ""),
-    ],
-)
-def test_streams_demo_ended_leaves_nothing_behind(how: signal.Signals, fault: str) -> None:
-    engine("redis")
-    process = start("demo_streams.py", "--store", "redis", "--seconds", "6", "--listeners", "20")
-    shown = read_lines(process, 4)
-    while fault not in shown:
-        line = read_lines(process, 1)
-        assert line
-        shown += line
-    assert "@127.0.0.1:" in shown
-    end(process, how, shown)
-
-
-# the demo of the broker
-
-
-@pytest.mark.slow
-def test_demo_broker_short_version_meets_every_must_be() -> None:
-    figures_of("demo_broker.py", "--seconds", "8", "--rate", "100", timeout=55.0)
-
-
-@pytest.mark.slow
-def test_demo_broker_interrupted_ends_at_once_and_says_so() -> None:
-    process = start("demo_broker.py", "--seconds", "30")
-    while "joins" not in read_lines(process, 1):
-        pass
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=30)
-    assert (process.returncode, output.splitlines()[-1]) == (130, "interrupted")
 
 
 # the audits of the demos

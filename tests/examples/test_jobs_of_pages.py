@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,17 +16,14 @@ from private_servers import Postgres, Redis  # noqa: E402
 
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
 
-from .helpers import installed  # noqa: E402
-
-DOCS = Path(__file__).parents[2] / "docs"
+from .helpers import DOCS, block, installed  # noqa: E402
 
 
 def blocks(page: str, *titles: str) -> dict[str, Any]:
     """The names that the programs *titles* of *page* define."""
-    text, names = (DOCS / page).read_text("utf-8"), dict[str, Any]()
+    names = dict[str, Any]()
     for title in titles:
-        (found,) = re.findall(rf'^```[^\n]*title="{title}"[^\n]*\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
-        exec(found, names)
+        exec(block(page, title), names)
     return names
 
 

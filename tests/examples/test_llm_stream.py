@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +12,7 @@ import pytest
 from llm_stream import listen
 from private_servers import Redis, program
 
-from .helpers import ENV, EXAMPLES, served, start
+from .helpers import ENV, EXAMPLES, block, served, start
 
 THREE = ("--workers", "3")
 
@@ -49,9 +48,8 @@ def test_answer_is_followed_in_each_of_three_workers() -> None:
 @pytest.mark.slow
 @needs_redis
 def test_service_of_the_page_is_followed_in_each_worker(tmp_path: Path) -> None:
-    page = (EXAMPLES.parent / "docs" / "streams.md").read_text()
-    (service,) = re.findall(r'^```python title="answers.py"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE)
     with Redis() as redis:
+        service = block("streams.md", "answers.py")
         (tmp_path / "answers.py").write_text(service.replace("redis://127.0.0.1", redis.url()))
         with served(tmp_path, "answers:app", ENV, *THREE) as address:
             asyncio.run(listen_often(address, "/answers/7", 61))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,16 +15,15 @@ import pytest
 
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
-pytest.importorskip("fastapi")
+from .helpers import block
 
-PAGE = (Path(__file__).parents[2] / "docs" / "logins.md").read_text("utf-8")
+pytest.importorskip("fastapi")
 
 
 def program(name: str) -> Any:
     """The page's file *name*, imported."""
-    (source,) = re.findall(rf'^```python title="{name}.py"\n(.*?)^```$', PAGE, re.DOTALL | re.MULTILINE)
     module = sys.modules[name] = ModuleType(name)
-    exec(source, module.__dict__)
+    exec(block("logins.md", f"{name}.py"), module.__dict__)
     return module
 
 

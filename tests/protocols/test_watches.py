@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from json import dumps, loads
+from typing import Any
 
 import consul
 import nacos
@@ -30,10 +32,19 @@ def nacos_put(app: App) -> Put:
     return lambda key, value: client.publish_config(key, "g", value)
 
 
-def apollo_put(app: App) -> Put:
-    session = requests.Session()
-    url = f"{app.url}/configs/app/default/"
-    return lambda key, value: session.put(url + key, json={"value": value}, timeout=10).raise_for_status()
+def plain_put(method: str, path: str, **body: Any) -> Callable[[App], Put]:
+    """A request with the value in the place of VALUE."""
+
+    def put_of(app: App) -> Put:
+        session = requests.Session()
+
+        def put(key: str, value: str) -> None:
+            filled = {name: loads(dumps(part).replace("VALUE", value)) for name, part in body.items()}
+            session.request(method, f"{app.url}{path}/{key}", timeout=10, **filled).raise_for_status()
+
+        return put
+
+    return put_of
 
 
 def matrix_put(app: App) -> Put:
@@ -48,29 +59,11 @@ def matrix_put(app: App) -> Put:
     return put
 
 
-def engineio_put(app: App) -> Put:
-    session = requests.Session()
-    return lambda key, value: session.put(f"{app.url}/values/{key}", data=value, timeout=10).raise_for_status()
-
-
-def kubernetes_put(app: App) -> Put:
-    session = requests.Session()
-    url = f"{app.url}/api/v1/namespaces/default/configmaps/"
-    return lambda key, value: session.put(url + key, json={"data": {"value": value}}, timeout=10).raise_for_status()
-
-
-def telegram_put(app: App) -> Put:
-    session = requests.Session()
-    return lambda key, value: session.post(
-        f"{app.url}/chats/{key}", json={"text": value}, timeout=10
-    ).raise_for_status()
-
-
 PUTS = {
-    "apollo": apollo_put,
+    "apollo": plain_put("PUT", "/configs/app/default", json={"value": "VALUE"}),
     "consul": consul_put,
-    "engineio": engineio_put,
-    "kubernetes": kubernetes_put,
+    "engineio": plain_put("PUT", "/values", data="VALUE"),
+    "kubernetes": plain_put("PUT", "/api/v1/namespaces/default/configmaps", json={"data": {"value": "VALUE"}}),
     "matrix": matrix_put,
     "nacos": nacos_put,
 }
@@ -130,7 +123,7 @@ def test_watches_miss_nothing_and_repeat_nothing(redis: Redis, name: str, worker
 def test_updates_are_kept_until_they_are_confirmed(redis: Redis, workers: int) -> None:
     chance = random.Random(workers)
     with App("telegram", redis.url(), workers) as app:
-        put, ledger = telegram_put(app), Ledger(KEYS)
+        put, ledger = plain_put("POST", "/chats", json={"text": "VALUE"})(app), Ledger(KEYS)
         seen: dict[str, list[int]] = {key: [] for key in KEYS}
 
         def write() -> None:

@@ -8,13 +8,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from http.client import HTTPConnection
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
+from private_servers import free_port
+from web.helpers import Peer, listens, wait_until  # type: ignore[import-not-found]
 
 import aiopurgatory
 
@@ -40,78 +41,51 @@ ROWS = [
     *(("falcon", "uvicorn"), ("blacksheep", "uvicorn"), ("sanic", "uvicorn"), ("sanic", "own")),
     *(("aiohttp", "own"), ("tornado", "own")),
 ]
-WAITING = b"GET /next HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-class Served:
+class Served(Peer):
     """A server process, and its clients."""
 
     def __init__(self, framework: str, server: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.port: int = listener.getsockname()[1]
-        app = f"frameworks.app_{framework}"
-        command = [part.format(app=app, port=self.port) for part in COMMANDS[server]]
+        super().__init__()
+        for package in (framework, server):
+            if not package.startswith("own"):
+                pytest.importorskip(package)
+        self.address = ("127.0.0.1", free_port())
+        command = [part.format(app=f"frameworks.app_{framework}", port=self.address[1]) for part in COMMANDS[server]]
         self.process = subprocess.Popen(
             [sys.executable, *command], env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        self.until(self.listens)
+        wait_until(lambda: listens(self.address) or self.process.poll() is not None)
 
-    def listens(self) -> bool:
-        assert self.process.poll() is None, self.process.communicate()[0]
-        try:
-            socket.create_connection(("127.0.0.1", self.port)).close()
-        except OSError:
-            return False
-        return True
-
-    def ask(self, line: str) -> str:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+    def text(self, line: str) -> str:
         method, path = line.split()
-        connection.request(method, path)
-        found = connection.getresponse().read().decode().strip('"')
-        connection.close()
-        return found
+        with urlopen(Request("http://{}:{}{}".format(*self.address, path), method=method), timeout=60) as answer:
+            return str(answer.read().decode().strip('"'))
 
     def wait(self, clients: int) -> list[socket.socket]:
         """Clients that wait for jobs."""
-        found = [socket.create_connection(("127.0.0.1", self.port), timeout=60) for _ in range(clients)]
-        for client in found:
-            client.sendall(WAITING)
-        self.until(lambda: self.state()[0] == clients)
+        found = [self.send("GET /next") for _ in range(clients)]
+        wait_until(lambda: self.state()[0] == clients)
         return found
 
     def state(self) -> list[int]:
-        return [int(part) for part in self.ask("GET /state").split()]
+        return [int(part) for part in self.text("GET /state").split()]
 
-    def until(self, holds: Callable[[], bool]) -> None:
-        end = time.monotonic() + 60
-        while not holds():
-            assert time.monotonic() < end
-            time.sleep(0.02)
-
-
-@contextmanager
-def served(framework: str, server: str) -> Iterator[Served]:
-    for package in (framework, server):
-        if not package.startswith("own"):
-            pytest.importorskip(package)
-    found = Served(framework, server)
-    try:
-        yield found
-    finally:
-        found.process.kill()
-        said, _ = found.process.communicate()
-    assert "Traceback" not in said, said
+    def stop(self, failed: bool) -> None:
+        self.process.kill()
+        said, _ = self.process.communicate()
+        assert "Traceback" not in said, said
 
 
 @pytest.mark.parametrize(("framework", "server"), ROWS, ids=lambda part: str(part))
 def test_clients_that_leave_and_the_stop_are_noticed(framework: str, server: str) -> None:
-    with served(framework, server) as app:
+    with Served(framework, server) as app:
         for client in app.wait(5):
             client.close()
-        app.until(lambda: app.state() == [0, 0, 0])  # and not after the 300 s of their waits
-        app.ask("POST /put")
-        assert app.ask("GET /next") == "1"  # it went to none of those that have left
+        wait_until(lambda: app.state() == [0, 0, 0])  # and not after the 300 s of their waits
+        app.text("POST /put")
+        assert app.text("GET /next") == "1"  # it went to none of those that have left
         time.sleep(1.0)  # the server has installed its signal handlers
         waiting = app.wait(3)
         app.process.send_signal(signal.SIGTERM)
@@ -119,34 +93,31 @@ def test_clients_that_leave_and_the_stop_are_noticed(framework: str, server: str
         # daphne closes connections without an answer
         assert statuses == ([b""] * 3 if server == "daphne" else [b"HTTP/1.1 503"] * 3)
         app.process.wait(timeout=60)
-        for client in waiting:
-            client.close()
 
 
 def test_sanic_hears_a_stop_signal_from_its_start() -> None:
     """Its handlers are there after after_server_start, and not before_server_start."""
-    with served("sanic", "own, asked once") as app:
+    with Served("sanic", "own, asked once") as app:
         (client,) = app.wait(1)
         app.process.send_signal(signal.SIGTERM)
         assert client.recv(12) == b"HTTP/1.1 503"
-        client.close()
 
 
 def test_grpc_clients_that_leave_and_the_stop_are_noticed() -> None:
     grpc = pytest.importorskip("grpc")
-    with served("grpc", "own") as app, grpc.insecure_channel(f"127.0.0.1:{app.port}") as channel:
+    with Served("grpc", "own") as app, grpc.insecure_channel(f"127.0.0.1:{app.address[1]}") as channel:
 
         def call(method: str) -> str:
             return str(channel.unary_unary(f"/jobs/{method}")(b"", timeout=60).decode())
 
         def wait(clients: int) -> list[Any]:
             found = [channel.unary_unary("/jobs/next").future(b"") for _ in range(clients)]
-            app.until(lambda: call("state").startswith(f"{clients} "))
+            wait_until(lambda: call("state").startswith(f"{clients} "))
             return found
 
         for client in wait(5):
             client.cancel()
-        app.until(lambda: call("state") == "0 0 0")
+        wait_until(lambda: call("state") == "0 0 0")
         call("put")
         assert call("next") == "1"
         waiting = wait(3)
@@ -158,21 +129,21 @@ def test_grpc_clients_that_leave_and_the_stop_are_noticed() -> None:
 def test_starlettes_websockets_that_leave_and_the_stop_are_noticed() -> None:
     websockets = pytest.importorskip("websockets")
     connect = pytest.importorskip("websockets.sync.client").connect
-    with served("starlette", "uvicorn") as app, ExitStack() as stack:
+    with Served("starlette", "uvicorn") as app, ExitStack() as stack:
 
         def wait(clients: int) -> list[Any]:
-            url = f"ws://127.0.0.1:{app.port}/socket"
+            url = f"ws://127.0.0.1:{app.address[1]}/socket"
             found = [stack.enter_context(connect(url)) for _ in range(clients)]
             for client in found:
                 client.send("a job, please")
-            app.until(lambda: app.state()[0] == clients)
+            wait_until(lambda: app.state()[0] == clients)
             return found
 
         for client in wait(5):
             client.close()
-        app.until(lambda: app.state() == [0, 0, 0])
+        wait_until(lambda: app.state() == [0, 0, 0])
         (first,) = wait(1)
-        app.ask("POST /put")
+        app.text("POST /put")
         assert first.recv(timeout=60) == "1"
         waiting = wait(2)
         app.process.send_signal(signal.SIGTERM)

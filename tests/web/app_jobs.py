@@ -8,7 +8,6 @@ GET /statistics          of the purgatory, with the jobs that wait, those that w
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,15 +15,14 @@ from dataclasses import asdict
 from typing import Any
 
 import fastapi
-import litestar
 from aiohttp import web
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aiopurgatory import Purgatory, PurgatoryClosedError
-from aiopurgatory.web import PurgatoryMiddleware, close_on_stop, while_connected
+from aiopurgatory import Purgatory
+from aiopurgatory.web import PurgatoryMiddleware, while_connected
 from aiopurgatory.web.aiohttp import setup
 
 from .apps import behind
@@ -67,13 +65,6 @@ async def lifespan(_: Any) -> AsyncIterator[None]:
         yield
 
 
-@asynccontextmanager
-async def closing_lifespan(_: Any) -> AsyncIterator[None]:
-    async with purgatory:
-        close_on_stop(purgatory)
-        yield
-
-
 async def add(request: Request) -> Response:
     put(request.path_params["number"])
     return Response()
@@ -86,25 +77,13 @@ async def tell(request: Request) -> Response:
 OTHERS = [Route("/jobs/{number:int}", add, methods=["POST"]), Route("/statistics", tell)]
 
 
-def closing() -> Starlette:
-    """Whose jobs are waited for no longer when the server stops."""
-    return starlette(closing_lifespan)
-
-
-def starlette(lifespan: Any = lifespan) -> Starlette:
-    async def stops(request: Request, exc: Exception) -> Response:
-        return Response("the server stops", 503)
-
+def starlette() -> Starlette:
     async def next_job(request: Request) -> Response:
         async with while_connected(request.receive):
             job = await work()
         return JSONResponse(hand_out(job, request.query_params["client"]))
 
-    return Starlette(
-        routes=[Route("/next", next_job), *OTHERS],
-        lifespan=lifespan,
-        exception_handlers={PurgatoryClosedError: stops},
-    )
+    return Starlette(routes=[Route("/next", next_job), *OTHERS], lifespan=lifespan)
 
 
 def behind_middleware() -> Starlette:
@@ -119,12 +98,7 @@ def one_line() -> Starlette:
             job = await work()
         return JSONResponse(hand_out(job, request.query_params["client"]))
 
-    async def count(request: Request) -> Response:
-        async with while_connected():
-            await asyncio.sleep(0.05)
-            return Response(str(len(await request.body())))
-
-    app = Starlette(routes=[Route("/next", next_job), Route("/count", count, methods=["POST"]), *OTHERS])
+    app = Starlette(routes=[Route("/next", next_job), *OTHERS])
     app.add_middleware(PurgatoryMiddleware, purgatory=purgatory)
     return app
 
@@ -154,24 +128,6 @@ def fastapi_depends() -> fastapi.FastAPI:
         return state()
 
     return app
-
-
-def litestar_app() -> litestar.Litestar:
-    @litestar.get("/next")
-    async def next_job(request: litestar.Request[Any, Any, Any], client: str) -> int | None:
-        async with while_connected(request.receive):
-            job = await work()
-        return hand_out(job, client)
-
-    @litestar.post("/jobs/{number:int}")
-    async def add(number: int) -> None:
-        put(number)
-
-    @litestar.get("/statistics")
-    async def tell() -> dict[str, Any]:
-        return state()
-
-    return litestar.Litestar([next_job, add, tell], lifespan=[lifespan])
 
 
 def aiohttp() -> web.Application:

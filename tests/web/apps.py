@@ -33,10 +33,11 @@ SIZE = 1_000_000
 
 
 class Topics:
-    """Each topic is a counter, of which only the last 100 states can be gone on from."""
+    """Each topic is a counter. Clients can go on from its oldest state, or a newer one."""
 
     def __init__(self) -> None:
         self.counters: dict[str, int] = {}
+        self.oldest: dict[str, int] = {}
 
     def version(self, topic: str) -> str:
         if topic == "unknown":
@@ -44,7 +45,7 @@ class Topics:
         return str(self.counters.get(topic, 0))
 
     def read(self, topic: str, since: str | None, version: str) -> bytes:
-        if since is not None and int(version) - int(since) > 100:
+        if since is not None and topic in self.oldest and int(since) < self.oldest[topic]:
             raise GoneError(f"version {since} is gone")
         return json.dumps([topic, since, version]).encode().ljust(SIZE if topic == "large" else 1)
 

@@ -26,6 +26,33 @@ HERE = Path(__file__).parents[1]
 ENV = os.environ | {"PYTHONPATH": f"{Path(aiopurgatory.__file__).parents[1]}{os.pathsep}{HERE}"}
 
 
+#: The commands of servers: {0} and {1} are the parts of a server's name, {place} a file descriptor or a port.
+COMMANDS = {
+    "uvicorn": "uvicorn --factory {app} --fd {place} --loop {0} --http {1} --log-level warning",
+    "hypercorn": "hypercorn {app}() -b fd://{place} -k {0} -w {1} --graceful-timeout {seconds} --backlog 4096"
+    " --log-level WARNING --error-logfile -",
+    "granian": "granian --factory {app} --port {place} --interface asgi --loop {0} --no-log --workers-kill-timeout 8",
+    "gunicorn": "gunicorn {app}() -b fd://{place} -k uvicorn_worker.UvicornWorker --log-level critical"
+    " --no-control-socket",
+    "aiohttp": "web.serve {server} {app} {place}",
+    "thread": "web.serve {server} {app} {place}",
+}
+#: What may follow: as uvicorn-uvloop-httptools-limited.
+MORE = {
+    "recycled": "--limit-max-requests 20 --timeout-graceful-shutdown 1",
+    "limited": "--limit-concurrency 11 --log-level error",
+    "full": "--backpressure 11",
+}
+
+
+def command(server: str, app: str, place: int) -> list[str]:
+    name, *parts = server.split("-")
+    line = COMMANDS[name].format(
+        *parts, app=f"web.{app}", place=place, server=server, seconds=1 if parts[-1:] == ["1"] else 10
+    )
+    return [sys.executable, "-m", *line.split(), *MORE.get(parts[-1] if parts else "", "").split()]
+
+
 class Answered:
     """A server's answer on a connection, until it closed it."""
 
@@ -118,7 +145,7 @@ class Served(Peer):
 
     def _start(self, server: str, app: str, number: int, descriptors: list[int]) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "web.serve", server, f"web.{app}", str(number)],
+            command(server, app, number),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

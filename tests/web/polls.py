@@ -1,4 +1,4 @@
-"""Sources, polls of them without a server, and clients that leave."""
+"""Sources, and polls of them without a server."""
 
 from __future__ import annotations
 
@@ -131,20 +131,6 @@ class Polls:
     def publish(self, resource: str = "n") -> None:
         self.source.values[resource] = self.source.values.get(resource, 0) + 1
         self.polling.notify(resource)
-
-
-class Leaving:
-    """ASGI's receive() of a client that leaves when it is told."""
-
-    def __init__(self) -> None:
-        self._left = asyncio.Event()
-
-    def leave(self) -> None:
-        self._left.set()
-
-    async def __call__(self) -> dict[str, Any]:
-        await self._left.wait()
-        return {"type": "http.disconnect"}
 
 
 async def ask(purgatory: Purgatory, source: Any, **headers: str) -> Answer:

@@ -269,19 +269,6 @@ async def test_heartbeats_keep_a_stream(use: Use, site: Logs) -> None:
         assert len(site.requests) == 1
 
 
-@CLIENTS
-async def test_server_is_restarted_and_its_events_are_gone_on_with(use: Use, site: Logs, client: str) -> None:
-    async with site.log.run("n") as run:
-        async with site.served():
-            last = await run.append("one")
-            await use.start(client, url_of(client))
-            await use.texts("one")
-        await run.append("two")
-        async with site.served():
-            await use.texts("one", "two")
-            assert last in site.last_ids
-
-
 async def test_stream_has_an_event_for_events_that_are_gone(use: Use, site: Logs) -> None:
     async with site.served(), site.log.run("n") as run:
         await run.append("one")

@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from contextvars import ContextVar
 from typing import Any
 
 import anyio
 import pytest
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware.base import BaseHTTPMiddleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 from starlette.websockets import WebSocket
 
 from aiopurgatory import DelayedOperation, Purgatory, PurgatoryError
 from aiopurgatory.web import DisconnectedError, while_connected
-from aiopurgatory.web.asgi import Message
-from aiopurgatory.web.connected import _warn_of_body
+from aiopurgatory.web.connected import Message, _warn_of_body
 
+from .exchange import DISCONNECT, EMPTY, Messages, part
 from .polls import settle
-
-DISCONNECT: Message = {"type": "http.disconnect"}
-EMPTY: Message = {"type": "http.request", "body": b"", "more_body": False}
-user: ContextVar[str] = ContextVar("user", default="nobody")
-
-
-def part(body: bytes, more: bool = True) -> Message:
-    return {"type": "http.request", "body": body, "more_body": more}
 
 
 class Never(DelayedOperation[None]):
@@ -42,34 +27,16 @@ class Never(DelayedOperation[None]):
         return False
 
 
-class Client:
-    """The messages of one request."""
-
-    def __init__(self, *messages: Message) -> None:
-        self.messages = asyncio.Queue[Message]()
-        self.send(*messages)
-
-    def send(self, *messages: Message) -> None:
-        for message in messages:
-            self.messages.put_nowait(message)
-
-    def leave(self) -> None:
-        self.send(DISCONNECT)
-
-    async def receive(self) -> Message:
-        return await self.messages.get()
-
-
 @pytest.fixture
-def client() -> Client:
-    return Client(EMPTY)
+def client() -> Messages:
+    return Messages(EMPTY)
 
 
 async def forever() -> None:
     await asyncio.Event().wait()
 
 
-async def block(client: Client, awaitable: Callable[[], Awaitable[Any]] = forever) -> Any:
+async def block(client: Messages, awaitable: Callable[[], Awaitable[Any]] = forever) -> Any:
     async with while_connected(client.receive):
         return await awaitable()
 
@@ -80,7 +47,7 @@ async def start(work: Awaitable[Any]) -> asyncio.Task[Any]:
     return task
 
 
-async def leaving(client: Client, within: Callable[[], Awaitable[Any]] = forever) -> Any:
+async def leaving(client: Messages, within: Callable[[], Awaitable[Any]] = forever) -> Any:
     """What a block returns or raises whose client leaves while it awaits *within*."""
     task = await start(block(client, within))
     client.leave()
@@ -101,7 +68,9 @@ async def end(task: asyncio.Task[Any]) -> Any:
 
 
 @pytest.mark.parametrize("wait", ["wait_for", "awaited", "follow", "own operation", "sleep", "timeout", "anyio"])
-async def test_client_leaves_and_what_is_awaited_is_cancelled(purgatory: Purgatory, client: Client, wait: str) -> None:
+async def test_client_leaves_and_what_is_awaited_is_cancelled(
+    purgatory: Purgatory, client: Messages, wait: str
+) -> None:
     async def never(since: int | None = None) -> None:
         return None
 
@@ -131,7 +100,7 @@ async def test_client_leaves_and_what_is_awaited_is_cancelled(purgatory: Purgato
     assert purgatory.num_delayed == 0
 
 
-async def test_block_that_ends_by_itself_returns_its_value(client: Client) -> None:
+async def test_block_that_ends_by_itself_returns_its_value(client: Messages) -> None:
     async def soon() -> str:
         await settle()
         return "value"
@@ -142,7 +111,7 @@ async def test_block_that_ends_by_itself_returns_its_value(client: Client) -> No
 
 
 async def test_client_that_left_before_is_noticed_at_the_first_await() -> None:
-    assert isinstance(await end(await start(block(Client(EMPTY, DISCONNECT)))), DisconnectedError)
+    assert isinstance(await end(await start(block(Messages(EMPTY, DISCONNECT)))), DisconnectedError)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 has no eager tasks")
@@ -156,7 +125,7 @@ async def test_client_that_left_before_does_no_harm_after_a_block_that_awaits_no
     asyncio.get_running_loop().set_task_factory(factory)
 
     async def work() -> str:
-        async with while_connected(Client(EMPTY, DISCONNECT).receive):
+        async with while_connected(Messages(EMPTY, DISCONNECT).receive):
             pass
         await settle()
         return "went on"
@@ -164,12 +133,12 @@ async def test_client_that_left_before_does_no_harm_after_a_block_that_awaits_no
     assert await end(asyncio.create_task(work())) == "went on"
 
 
-async def test_nested_blocks_end_together(client: Client) -> None:
+async def test_nested_blocks_end_together(client: Messages) -> None:
     assert isinstance(await leaving(client, lambda: block(client)), DisconnectedError)
 
 
-async def test_nested_block_of_another_request_ends_alone(client: Client) -> None:
-    other = Client(EMPTY)
+async def test_nested_block_of_another_request_ends_alone(client: Messages) -> None:
+    other = Messages(EMPTY)
 
     async def within() -> str:
         with suppress(DisconnectedError):
@@ -180,19 +149,6 @@ async def test_nested_block_of_another_request_ends_alone(client: Client) -> Non
     task = await start(block(client, within))
     other.leave()
     assert await end(task) == "went on"
-
-
-async def test_receive_is_called_in_the_context_of_the_request() -> None:
-    seen = []
-
-    async def receive() -> Message:
-        seen.append(user.get())
-        return await Client().receive()
-
-    user.set("ann")
-    async with while_connected(receive):
-        await settle()
-    assert seen == ["ann"]
 
 
 async def test_receive_that_raises_counts_as_a_disconnect(caplog: pytest.LogCaptureFixture) -> None:
@@ -208,16 +164,10 @@ async def test_receive_that_raises_counts_as_a_disconnect(caplog: pytest.LogCapt
 # what it leaves alone
 
 
-async def test_cancellation_from_outside_stays_one(client: Client) -> None:
-    task = await start(block(client))
-    task.cancel()
-    assert await end(task) is asyncio.CancelledError
-
-
 @pytest.mark.parametrize("leave_first", [True, False])
-async def test_cancellation_together_with_a_disconnect_stays_one(client: Client, leave_first: bool) -> None:
+async def test_cancellation_together_with_a_disconnect_stays_one(client: Messages, leave_first: bool) -> None:
     for turns in range(6):
-        client = Client(EMPTY)
+        client = Messages(EMPTY)
         task = await start(block(client))
         client.leave() if leave_first else task.cancel()
         for _ in range(turns if leave_first else 0):
@@ -236,10 +186,10 @@ async def test_timeout_together_with_a_disconnect_keeps_the_count(
 ) -> None:
     ends = set()
     for turns in range(8):
-        client = Client(EMPTY)
+        client = Messages(EMPTY)
         timeout = asyncio.timeout(None) if scope == "asyncio" else purgatory.timeout(None)
 
-        async def work(client: Client = client, timeout: Any = timeout) -> None:
+        async def work(client: Messages = client, timeout: Any = timeout) -> None:
             async with AsyncExitStack() as stack:
                 blocks = [timeout, while_connected(client.receive)]
                 for one in blocks if is_outside else reversed(blocks):
@@ -258,25 +208,8 @@ async def test_timeout_together_with_a_disconnect_keeps_the_count(
     assert ends == ({True, False} if is_outside else {True})
 
 
-async def test_task_group_inside_ends_with_the_client(client: Client) -> None:
-    ended = []
-
-    async def member() -> None:
-        try:
-            await forever()
-        finally:
-            ended.append("member")
-
-    async def within() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(member())
-
-    assert isinstance(await leaving(client, within), DisconnectedError)
-    assert ended == ["member"]
-
-
 @pytest.mark.parametrize("leaves", [False, True])
-async def test_anyio_scope_outside_and_a_disconnect(client: Client, leaves: bool) -> None:
+async def test_anyio_scope_outside_and_a_disconnect(client: Messages, leaves: bool) -> None:
     async def work() -> str:
         with anyio.CancelScope() as scope:
             scopes.append(scope)
@@ -293,7 +226,7 @@ async def test_anyio_scope_outside_and_a_disconnect(client: Client, leaves: bool
     assert await end(task) == "cancelled"
 
 
-async def test_exception_of_the_block_goes_before_the_disconnect(client: Client) -> None:
+async def test_exception_of_the_block_goes_before_the_disconnect(client: Messages) -> None:
     async def within() -> None:
         try:
             await forever()
@@ -303,7 +236,7 @@ async def test_exception_of_the_block_goes_before_the_disconnect(client: Client)
     assert isinstance(await leaving(client, within), LookupError)
 
 
-async def test_block_that_survives_its_cancellation_goes_on(client: Client) -> None:
+async def test_block_that_survives_its_cancellation_goes_on(client: Messages) -> None:
     async def within() -> str:
         with suppress(asyncio.CancelledError):
             await forever()
@@ -320,7 +253,7 @@ async def test_block_that_survives_its_cancellation_goes_on(client: Client) -> N
 @pytest.mark.parametrize("is_awaited", [True, False])
 @pytest.mark.parametrize("turns", range(8))
 async def test_value_that_comes_with_the_disconnect_is_not_lost(
-    purgatory: Purgatory, client: Client, leave_first: bool, is_awaited: bool, turns: int
+    purgatory: Purgatory, client: Messages, leave_first: bool, is_awaited: bool, turns: int
 ) -> None:
     jobs, back = list[int](), list[int]()
 
@@ -352,13 +285,8 @@ async def test_value_that_comes_with_the_disconnect_is_not_lost(
 # bodies
 
 
-async def test_body_read_before_needs_nothing(client: Client) -> None:
-    await client.receive()
-    assert isinstance(await leaving(client), DisconnectedError)
-
-
 async def test_body_that_nobody_reads_does_no_harm() -> None:
-    task = await start(block(client := Client(*[part(b"x")] * 63)))
+    task = await start(block(client := Messages(*[part(b"x")] * 63)))
     assert not task.done()
     client.leave()
     assert (await end(task)).status_code == 499
@@ -367,7 +295,7 @@ async def test_body_that_nobody_reads_does_no_harm() -> None:
 async def test_body_that_a_block_drops_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     _warn_of_body.cache_clear()
     for message in (EMPTY, part(b"x", more=False), part(b"x")):
-        client = Client(message)
+        client = Messages(message)
         async with while_connected(client.receive):
             await settle()
     assert [record.message.partition(";")[0] for record in caplog.records] == [
@@ -376,7 +304,7 @@ async def test_body_that_a_block_drops_is_warned_of_once(caplog: pytest.LogCaptu
 
 
 async def test_body_that_nobody_reads_ends_the_block_if_long() -> None:
-    error = await end(await start(block(Client(*[part(b"x")] * 64))))
+    error = await end(await start(block(Messages(*[part(b"x")] * 64))))
     assert isinstance(error, DisconnectedError)
     assert (error.status_code, "read it before the block, or send none" in str(error)) == (413, True)
 
@@ -386,7 +314,7 @@ async def test_body_that_nobody_reads_ends_the_block_if_long() -> None:
 
 @pytest.mark.parametrize("has_starlette", [True, False])
 async def test_error_is_ours_and_starlettes_if_it_is_there(
-    client: Client, monkeypatch: pytest.MonkeyPatch, has_starlette: bool
+    client: Messages, monkeypatch: pytest.MonkeyPatch, has_starlette: bool
 ) -> None:
     if not has_starlette:
         monkeypatch.delitem(sys.modules, "starlette.exceptions")
@@ -398,7 +326,7 @@ async def test_error_is_ours_and_starlettes_if_it_is_there(
 
 
 async def test_error_leaves_nothing_to_the_garbage_collector() -> None:
-    client = Client(EMPTY)
+    client = Messages(EMPTY)
     connected = while_connected(client.receive)
     gone = weakref.ref(client)
     try:
@@ -412,41 +340,14 @@ async def test_error_leaves_nothing_to_the_garbage_collector() -> None:
     assert gone() is None
 
 
-@pytest.mark.parametrize("is_behind", [False, True])
-async def test_starlette_answers_and_logs_nothing(
-    client: Client, is_behind: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def handler(request: Request) -> Response:
-        await block(client)
-        return Response()
-
-    async def dispatch(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        return await call_next(request)
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    sent: list[Message] = []
-    app = Starlette(routes=[Route("/", handler)])
-    if is_behind:
-        app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
-    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
-    caplog.set_level(logging.DEBUG, "aiopurgatory")
-    task = await start(app(scope, client.receive, send))
-    client.leave()
-    assert await end(task) is None
-    assert sent[0]["status"] == 499
-    assert caplog.text == ""
-
-
 @pytest.mark.parametrize("kind", ["websocket.connect", "websocket.receive"])
 async def test_receive_of_a_websocket_is_refused(kind: str) -> None:
     with pytest.raises(TypeError, match=f"receive must be that of an HTTP request, got a '{kind}' from it"):
-        await block(Client({"type": kind}))
+        await block(Messages({"type": kind}))
 
 
 async def test_receive_of_starlettes_websocket_is_refused_untouched() -> None:
-    client = Client({"type": "websocket.connect"})
+    client = Messages({"type": "websocket.connect"})
     socket = WebSocket({"type": "websocket"}, client.receive, lambda _: forever())
     with pytest.raises(TypeError, match="receive must be that of an HTTP request, got a WebSocket's"):
         while_connected(socket.receive)
@@ -454,15 +355,10 @@ async def test_receive_of_starlettes_websocket_is_refused_untouched() -> None:
     assert not client.messages.empty()
 
 
-async def test_block_entered_twice_is_refused(client: Client) -> None:
+async def test_block_entered_twice_is_refused(client: Messages) -> None:
     connected = while_connected(client.receive)
     async with connected:
         pass
     with pytest.raises(RuntimeError, match="must be entered in a task, and once"):
         async with connected:
             pass
-
-
-def test_receive_that_is_no_function_is_refused() -> None:
-    with pytest.raises(TypeError, match="receive must be a function, got <starlette"):
-        while_connected(Request({"type": "http"}))  # type: ignore[arg-type]

@@ -16,7 +16,6 @@ SERVERS = [
     ("uvicorn-uvloop-httptools", "app_jobs:starlette"),
     ("uvicorn-asyncio-h11", "app_jobs:behind_middleware"),
     ("uvicorn-uvloop-httptools", "app_jobs:fastapi_depends"),
-    ("uvicorn-asyncio-h11", "app_jobs:litestar_app"),
     ("hypercorn-asyncio-0", "app_jobs:starlette"),
     ("hypercorn-uvloop-0", "app_jobs:behind_middleware"),
     ("granian-asyncio", "app_jobs:starlette"),
@@ -116,10 +115,3 @@ def test_request_behind_another_is_answered_after_it(case: tuple[str, str]) -> N
         served.ask("POST /jobs/1")
         served.ask("POST /jobs/2")
         assert read(client).body.count(b" 200 ") == 1  # the second one is in the body of the first
-
-
-@pytest.mark.parametrize("case", [case for case in SERVERS if "one_line" in case[1]], ids="-".join)
-@pytest.mark.parametrize("size", [0, 10, 70_000, 3_000_000])
-def test_body_is_read_whole_within_a_block(case: tuple[str, str], size: int) -> None:
-    with Served(*case) as served:
-        assert served.ask("POST /count", body="x" * size).body == str(size).encode()

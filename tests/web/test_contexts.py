@@ -65,35 +65,29 @@ async def test_read_that_hangs_does_not_keep_the_session_of_an_earlier_one(purga
     await other
 
 
-@pytest.mark.parametrize("source", [Counters, Database])
+@pytest.mark.parametrize("is_awaited", [False, True])
 @pytest.mark.parametrize("what", ["poll", "parked poll", "stream"])
 async def test_source_sees_no_variable_of_any_request(
-    purgatory: Purgatory, requests: Any, source: Any, what: str
+    purgatory: Purgatory, requests: Any, is_awaited: bool, what: str
 ) -> None:
     seen: list[object] = []
 
-    topics = source()
-
-    class Seeing:
-        def version(self, *args: Any) -> Any:
+    class Seeing(Counters):
+        def version(self, resource: str) -> str:
             seen.append(requests.session.get())
-            return topics.version(*args)
+            return super().version(resource)
 
-        def read(self, *args: Any) -> Any:
+        def read(self, resource: str, since: str | None, version: str) -> bytes:
             seen.append(requests.session.get())
-            return topics.read(*args)
+            return super().read(resource, since, version)
 
-    class SeeingAwaited:
-        async def version(self, *args: Any) -> Any:
+    class SeeingAwaited(Database):
+        async def _call(self, what: str, resource: str) -> int:
             seen.append(requests.session.get())
-            return await topics.version(*args)
+            return await super()._call(what, resource)
 
-        async def read(self, *args: Any) -> Any:
-            seen.append(requests.session.get())
-            return await topics.read(*args)
-
-    seeing: Any = SeeingAwaited() if source is Database else Seeing()
-    polling: LongPolling[str] = LongPolling(purgatory, seeing, stop_signals=False)
+    topics: Any = SeeingAwaited() if is_awaited else Seeing()
+    polling: LongPolling[str] = LongPolling(purgatory, topics, stop_signals=False)
 
     async def ask() -> None:
         if what == "stream":

@@ -16,7 +16,7 @@ from aiopurgatory.testing import ManualClock
 from aiopurgatory.web.stream import EventStream
 
 from .conftest import Kept, Making
-from .eventsource import Client, Event, Forgets, Streams, leave, through
+from .eventsource import Client, Event, Streams, leave, through
 from .polls import KNOWN, Given, check_empty, settle
 
 # events
@@ -32,16 +32,6 @@ async def test_stream_has_the_state_first_and_then_each_version(streams: Streams
     assert not client.task.done()
 
 
-async def test_stream_has_the_headers_of_one(streams: Streams) -> None:
-    client = await streams.start()
-    assert client.status == 200
-    assert client.headers == {
-        "content-type": "text/event-stream",
-        "cache-control": "no-store, no-transform",
-        "x-accel-buffering": "no",
-    }
-
-
 async def test_times_to_reconnect_are_spread_as_promised(make: Making) -> None:
     streams = make(retry_after=(2, 4))
     clients = [await streams.start() for _ in range(100)]
@@ -50,22 +40,16 @@ async def test_times_to_reconnect_are_spread_as_promised(make: Making) -> None:
     assert len(set(retries)) > 50
 
 
-async def test_stream_goes_on_from_the_last_event_id(streams: Streams, source: Any) -> None:
-    for _ in range(7):
-        await streams.publish()
-    current, behind = await streams.start(last_event_id="7"), await streams.start(last_event_id="3")
-    assert (current.events, len(current.retries)) == ([], 1)
-    assert behind.events == [Event("message", "7", "n 3 7")]
-    await streams.publish()
-    assert (current.ids, behind.ids) == (["8"], ["7", "8"])
-
-
-async def test_last_event_id_is_newer_than_since(make: Making) -> None:
+async def test_stream_goes_on_from_the_last_event_id_or_since(make: Making) -> None:
     streams = make(since=lambda scope: "2")
     for _ in range(7):
         await streams.publish()
-    clients = [await streams.start(), await streams.start(last_event_id="5"), await streams.start(last_event_id="")]
-    assert [client.events[0].data for client in clients] == ["n 2 7", "n 5 7", "n 2 7"]
+    current, behind, loaded = [await streams.start(last_event_id=last) for last in ("7", "3", "")]
+    assert (current.events, len(current.retries)) == ([], 1)
+    assert behind.events == [Event("message", "7", "n 3 7")]
+    assert loaded.events == [Event("message", "7", "n 2 7")]
+    await streams.publish()
+    assert (current.ids, behind.ids) == (["8"], ["7", "8"])
 
 
 @pytest.mark.parametrize(
@@ -84,16 +68,6 @@ async def test_last_event_id_is_newer_than_since(make: Making) -> None:
 async def test_body_of_any_lines_comes_as_one_event(make: Making, body: bytes, data: str) -> None:
     client = await make(Given("1", body)).start()
     assert client.events == [Event("message", "1", data)]
-
-
-async def test_stream_of_several_keys_has_an_event_for_any(make: Making) -> None:
-    streams = make(resource=lambda scope: "sum", keys=lambda scope: ["a", "b"])
-    client = await streams.start()
-    for number, key in enumerate("ab", 1):
-        streams.source.values["sum"] = number
-        streams.polling.notify(key)
-        await settle()
-    assert client.ids == ["0", "1", "2"]
 
 
 async def test_head_is_told_what_get_would_be(streams: Streams, caplog: pytest.LogCaptureFixture) -> None:
@@ -169,18 +143,6 @@ async def test_client_that_does_not_read_costs_one_event(streams: Streams) -> No
     client.reads.set()
     await settle()
     assert client.events[1:] == [Event("message", "1", "n 0 1"), Event("message", "1001", "n 1 1001")]
-
-
-async def test_client_that_never_reads_loses_its_place(streams: Streams, clock: ManualClock) -> None:
-    client = await streams.start()
-    client.reads.clear()
-    await clock.advance(10.0)
-    await streams.publish()
-    await clock.advance(29.999)
-    assert not client.task.done()
-    await clock.advance(0.001)
-    await client.ended()
-    assert (client.ids, client.complete) == (["0"], False)
 
 
 @pytest.mark.parametrize("resource", ["n", "gone"])
@@ -274,13 +236,6 @@ async def test_body_in_many_parts_ends_its_stream_with_a_retry(streams: Streams)
     assert (client.complete, len(client.retries), client.ids) == (True, 2, ["0"])
 
 
-async def test_receive_that_raises_ends_its_stream(streams: Streams) -> None:
-    async def fail() -> Any:
-        raise OSError("broken pipe")
-
-    await Client(through(streams.route, receive=fail)).ended()
-
-
 # its age
 
 
@@ -334,24 +289,15 @@ async def test_closed_purgatory_ends_streams_with_a_retry(streams: Streams) -> N
         assert 1000 <= client.retries[1] <= 3000
 
 
-async def test_purgatory_closes_on_a_client_that_does_not_read(make: Making) -> None:
-    streams = make(stall=0.05)
-    client = await streams.start()
-    client.reads.clear()
-    await streams.publish()
-    streams.purgatory.close()
-    await client.ended()
-    assert client.ids == ["0"]
-
-
 @pytest.mark.parametrize("reads", [True, False])
-async def test_server_cancels_and_the_stream_ends(make: Making, reads: bool) -> None:
+@pytest.mark.parametrize("is_closed", [True, False])
+async def test_server_cancels_or_closes_and_the_stream_ends(make: Making, reads: bool, is_closed: bool) -> None:
     streams = make(stall=0.05)
     client = await streams.start()
     if not reads:
         client.reads.clear()
         await streams.publish()
-    client.task.cancel()
+    streams.purgatory.close() if is_closed else client.task.cancel()
     await client.ended()
     assert client.complete == reads
     assert len(client.retries) == 1 + reads
@@ -434,17 +380,6 @@ async def test_version_too_old_is_told_before_the_state(streams: Streams) -> Non
     assert client.events[2:] == [Event("message", "1", "n 0 1")]
 
 
-async def test_client_too_far_behind_gets_the_state_from_scratch(make: Making) -> None:
-    streams = make(Forgets("1"))
-    client = await streams.start()
-    client.reads.clear()
-    await streams.publish()
-    await streams.publish()
-    client.reads.set()
-    await settle()
-    assert client.events[2:] == [Event("gone", "", "1 is gone"), Event("message", "2", "n None 2")]
-
-
 async def test_resource_that_goes_ends_its_streams(streams: Streams) -> None:
     client = await streams.start()
     streams.source.values["n"] = -1
@@ -472,21 +407,6 @@ async def test_stream_keeps_its_place_from_event_to_event(clock: ManualClock, so
         await leave(client)
 
 
-async def test_group_has_its_share_of_streams_and_polls(make: Making) -> None:
-    streams = make(group=lambda scope: "tenant", max_per_group=2)
-    clients = [await streams.start()]
-    poll = asyncio.create_task(streams.polling.answer("n", KNOWN, group="tenant"))
-    await settle()
-    refused = await streams.start()
-    assert (refused.status, refused.headers["refused"]) == (503, "group")
-    await streams.publish()
-    assert (await poll).status == 200
-    clients.append(await streams.start())
-    assert [client.status for client in clients] == [200, 200]
-    await leave(*clients)
-    assert streams.polling.statistics().groups == 0
-
-
 async def test_newest_stream_of_a_client_ends_its_older_one(make: Making) -> None:
     streams = make(client=lambda scope: "ann")
     older, elsewhere, newer = await streams.start(), await streams.start("other"), await streams.start()
@@ -502,42 +422,6 @@ async def test_newest_stream_of_a_client_ends_its_older_one(make: Making) -> Non
     assert newest.ids == ["0", "1"]
     await leave(elsewhere, newest)
     assert streams.polling.statistics().clients == 0
-
-
-async def test_stream_replaced_before_its_headers_is_not_reported(make: Making, reported: list[Any]) -> None:
-    async def slow(scope: Any, receive: Any, send: Any) -> None:
-        async def send_later(message: Any) -> None:
-            await may_send.wait()
-            await send(message)
-
-        await streams.route(scope, receive, send_later)
-
-    streams = make(client=lambda scope: "ann")
-    may_send = asyncio.Event()
-    older = Client(slow)
-    await settle()
-    newer = await streams.start()
-    may_send.set()
-    await older.ended()
-    assert (older.status, older.events[-1].kind, reported) == (200, "replaced", [])
-    await leave(newer)
-
-
-async def test_client_that_cannot_be_kept_leaves_nothing(make: Making) -> None:
-    class Odd:
-        hashed = 0
-
-        def __hash__(self) -> int:
-            self.hashed += 1
-            if self.hashed == 2:
-                raise LookupError("hashed twice")
-            return 1
-
-    streams = make(client=lambda scope: Odd())
-    client = await streams.start()
-    with pytest.raises(LookupError, match="hashed twice"):
-        await client.ended()
-    check_empty(streams.polling)
 
 
 # middleware

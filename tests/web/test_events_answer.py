@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 
 import pytest
 
@@ -13,7 +12,8 @@ from aiopurgatory.web import EventAnswer
 
 from .conftest import Making
 from .eventsource import Event, Streams, parsed
-from .polls import Database, Given, Leaving, check_empty, settle
+from .exchange import Messages
+from .polls import Database, Given, check_empty, settle
 
 
 async def rest(events: EventAnswer) -> list[bytes]:
@@ -65,9 +65,14 @@ async def test_refusal_is_an_answer(make: Making) -> None:
     assert (closed.status, closed.headers["refused"], await rest(closed)) == (503, "closed", [])
 
 
-async def test_error_of_the_source_is_raised(streams: Streams) -> None:
-    with pytest.raises(LookupError):
-        await streams.answer("broken")
+async def test_resource_that_is_gone_later_ends_the_iteration(make: Making) -> None:
+    streams = make(Given())
+    events = await streams.answer()
+    await anext(events)
+    streams.source.given = GoneError("n moved")
+    streams.polling.notify("n")
+    assert parsed(*await rest(events)) == [Event("gone", "", "n moved")]
+    check_empty(streams.polling)
 
 
 async def test_error_of_the_source_later_is_raised_by_the_iteration(make: Making) -> None:
@@ -80,11 +85,6 @@ async def test_error_of_the_source_later_is_raised_by_the_iteration(make: Making
         await anext(events)
     assert await rest(events) == []
     check_empty(streams.polling)
-
-
-async def test_keys_that_are_one_str_are_refused(streams: Streams) -> None:
-    with pytest.raises(TypeError, match="keys must be"):
-        await streams.answer(keys="orders")
 
 
 async def test_handler_cancelled_during_the_first_read_leaves_nothing(make: Making) -> None:
@@ -157,26 +157,12 @@ async def test_cancelled_iteration_releases_the_place(streams: Streams, turns: i
     await events.aclose()
 
 
-async def test_aclosing_releases_the_place(streams: Streams) -> None:
-    async with aclosing(await streams.answer()) as events:
-        await anext(events)
-        assert streams.purgatory.num_delayed == 1
-    check_empty(streams.polling)
-
-
 async def test_disconnect_ends_the_iteration(streams: Streams) -> None:
-    client = Leaving()
-    events = await streams.answer(receive=client)
+    client = Messages()
+    events = await streams.answer(receive=client.receive)
     await anext(events)
     reading = asyncio.create_task(rest(events))
     await settle()
     assert not reading.done()
     client.leave()
     assert await reading == []
-
-
-async def test_resource_that_is_gone_later_ends_the_iteration(streams: Streams) -> None:
-    events = await streams.answer()
-    await anext(events)
-    streams.purgatory.fail_for_key("n", GoneError("n moved"))
-    assert parsed(*await rest(events)) == [Event("gone", "", "n moved")]

@@ -106,13 +106,3 @@ async def test_resource_that_is_gone_is_not_asked_for_again(page: Page) -> None:
         await page.sees(["n", "gone", "", "n was compacted"])
         await page.browser.until("return sources.n.readyState", 2)  # CLOSED, by the 410 when it came back
         assert page.site.last_ids == ["", ""]
-
-
-async def test_refused_client_is_told_that_it_must_come_back_itself(page: Page) -> None:
-    async with page.site.served():
-        page.site.purgatory.close()
-        await page.open("n")
-        await page.browser.until("return sources.n.readyState", 2)  # CLOSED
-        await page.site.purgatory.start()
-        await page.browser.run("open('n')")
-        await page.sees(["n", "message", "0", "n None 0"])

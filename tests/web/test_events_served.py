@@ -78,16 +78,8 @@ def test_events_arrive_as_they_are_published(served: Served) -> None:
 
 
 @each(SERVERS)
-def test_silent_stream_has_heartbeats(served: Served) -> None:
-    with streaming(served, "/hasty/silent") as stream:
-        while stream.comments < 2:
-            stream.feed(next(stream.chunks))
-        assert len(stream.events) == 1
-
-
-@each(SERVERS)
 def test_another_client_takes_nothing_else_for_an_event(served: Served) -> None:
-    """httpx-sse dispatches at an empty line, whatever came before it: a comment, or ``retry:``."""
+    """httpx-sse dispatches at an empty line, whatever came before it: a heartbeat's comment, or ``retry:``."""
     url = "http://{}:{}/hasty/other".format(*served.address)
     with httpx.Client(timeout=20) as client, connect_sse(client, "GET", url) as source:
         events = source.iter_sse()

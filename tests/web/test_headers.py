@@ -11,7 +11,7 @@ from aiopurgatory import GoneError, NotFoundError, Purgatory
 from aiopurgatory.streams import Event, MemoryLog
 from aiopurgatory.web import LogPolling, Policy
 from aiopurgatory.web.answer import is_entity_tag
-from aiopurgatory.web.prefer import ANY, MAX_FIELD, entity_tags, wait_preference
+from aiopurgatory.web.request import ANY, MAX_FIELD, entity_tags, wait_preference
 
 from .polls import Given, Polls
 

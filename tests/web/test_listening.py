@@ -12,13 +12,10 @@ import pytest
 
 from aiopurgatory import Observer, Purgatory
 from aiopurgatory.web import LongPolling
-from aiopurgatory.web.asgi import Message
+from aiopurgatory.web.connected import Message
 
+from .exchange import DISCONNECT, Messages, part
 from .polls import KNOWN, Counters, Polls, settle
-
-DISCONNECT: Message = {"type": "http.disconnect"}
-PART: Message = {"type": "http.request", "body": b"", "more_body": True}
-Messages = asyncio.Queue[Message]
 
 user: ContextVar[str] = ContextVar("user")
 pytestmark = pytest.mark.usefixtures("at_once")
@@ -32,7 +29,7 @@ async def test_receive_of_each_poll_has_the_context_of_its_request(polls: Polls)
 
         async def receive() -> Message:
             seen[name].append(user.get())
-            message = await messages.get()
+            message = await messages.receive()
             seen[name].append(user.get())
             return message
 
@@ -41,9 +38,9 @@ async def test_receive_of_each_poll_has_the_context_of_its_request(polls: Polls)
     queues = {name: Messages() for name in seen}
     tasks = [asyncio.create_task(poll(*one)) for one in queues.items()]
     await settle()
-    for message in (PART, DISCONNECT):
+    for message in (part(b""), DISCONNECT):
         for messages in queues.values():
-            messages.put_nowait(message)
+            messages.give(message)
         await settle()
     async with asyncio.timeout(5):
         assert [await task for task in tasks] == [499, 499]
@@ -55,11 +52,11 @@ async def test_receive_of_a_middleware_can_do_what_needs_a_task(polls: Polls) ->
 
     async def receive() -> Message:
         async with asyncio.timeout(60):
-            return await messages.get()
+            return await messages.receive()
 
     poll = polls.start(receive=receive, wait=5)
     await settle()
-    messages.put_nowait(DISCONNECT)
+    messages.leave()
     assert (await asyncio.wait_for(poll, 5)).status == 499
 
 
@@ -70,7 +67,7 @@ async def test_poll_that_has_just_come_waits_for_its_listener(polls: Polls, monk
     async def poll(name: str) -> int:
         async def receive() -> Message:
             heard[name].set()
-            return await Messages().get()
+            return await Messages().receive()
 
         return (await polls.start(receive=receive)).status
 
@@ -97,9 +94,9 @@ def test_clients_that_leave_in_two_threads_at_a_time_are_heard() -> None:
     async def leave() -> int:
         messages = Messages()
         polling = LongPolling(Purgatory(observers=[Meet()]), Counters())
-        poll = asyncio.create_task(polling.answer("n", KNOWN, {"wait": "2"}, receive=messages.get))
+        poll = asyncio.create_task(polling.answer("n", KNOWN, {"wait": "2"}, receive=messages.receive))
         await settle()
-        messages.put_nowait(DISCONNECT)
+        messages.leave()
         return (await poll).status
 
     with ThreadPoolExecutor(2) as threads:

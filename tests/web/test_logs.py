@@ -13,10 +13,10 @@ from starlette.routing import Mount, Route
 from aiopurgatory import Observer, Outcome, Purgatory
 from aiopurgatory.streams import EventLog, MemoryLog, Run, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
-from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
+from aiopurgatory.web import EventRoute, LongPollRoute, Policy
 
 from .eventsource import Client, Event
-from .polls import Counters, until
+from .polls import until
 
 
 @pytest.fixture
@@ -112,24 +112,6 @@ async def test_server_that_is_down_at_the_first_client_is_503_until_it_is_up(
     await log.aclose()
 
 
-@either
-async def test_route_of_a_polling_takes_no_policy(purgatory: Purgatory, route: Any) -> None:
-    with pytest.raises(ValueError, match="policy must be left out"):
-        route(LongPolling(purgatory, Counters()), policy=Policy())
-
-
-@either
-async def test_policy_of_another_type_is_refused(log: EventLog, route: Any) -> None:
-    with pytest.raises(TypeError, match=r"policy must be a Policy or None, got 30\.0"):
-        route(log, policy=30.0)
-
-
-@either
-def test_route_of_something_else_is_refused(route: Any) -> None:
-    with pytest.raises(TypeError, match=r"^served must be a LongPolling, a LogPolling or an EventLog, got 7$"):
-        route(7)
-
-
 # streams
 
 
@@ -158,13 +140,6 @@ async def test_stream_that_begins_with_the_end_ends(log: EventLog) -> None:
         last = await run.append("a")
     client = await ended(EventRoute(log), last_event_id=last)
     assert (client.status, [event.kind for event in client.events], client.complete) == (200, ["end"], True)
-
-
-async def test_stream_resumes_after_the_last_id(log: EventLog, run: Run) -> None:
-    ids = [await run.append(str(number)) for number in range(3)]
-    client = Client(EventRoute(log), last_event_id=ids[1])
-    assert await client.got(1) == [Event("message", ids[2], "2")]
-    await client.leave()
 
 
 async def test_stream_says_gone_with_an_empty_id_then_what_is_kept(log: EventLog, run: Run) -> None:
@@ -205,24 +180,6 @@ async def test_stream_of_an_empty_topic_is_open_at_once() -> None:
         await client.leave()
 
 
-async def test_stream_that_is_not_read_loses_its_place(log: EventLog, run: Run) -> None:
-    client = Client(EventRoute(log, policy=Policy(stall=0.05)))
-    client.reads.clear()
-    await run.append("a")
-    await client.ended()
-    assert log.purgatory.statistics().expired == 1
-
-
-async def test_stream_ends_when_the_log_closes(log: EventLog, run: Run) -> None:
-    await run.append("a")
-    client = Client(EventRoute(log))
-    await client.got(1)
-    log.purgatory.close()
-    await client.ended()
-    assert (client.complete, len(client.retries)) == (True, 2)
-    assert (await ended(EventRoute(log))).status == 503
-
-
 # polls
 
 
@@ -234,14 +191,6 @@ async def test_poll_has_the_events_that_are_there(log: EventLog, run: Run) -> No
             {"id": each, "name": "token", "data": str(number), "is_end": False} for number, each in enumerate(ids)
         ]
         assert poll.headers["etag"] == f'"{ids[-1]}"'
-
-
-async def test_poll_waits_for_the_next_event(log: EventLog, run: Run) -> None:
-    first = await run.append("a")
-    poll = Client(LongPollRoute(log), query=f"after={first}")
-    await until(lambda: log.purgatory.num_delayed == 1)
-    await run.append("b")
-    assert [event["data"] for event in await poll.polled()] == ["b"]
 
 
 async def test_poll_whose_wait_is_over_has_nothing(log: EventLog, run: Run) -> None:

@@ -12,7 +12,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import Answer, LongPolling, Policy
 
-from .polls import KNOWN, Given, Polls, check_empty, settle
+from .polls import Counters, Database, Given, Polls, check_empty, settle
 
 # the policy
 
@@ -36,38 +36,33 @@ def test_wait_asked_for_is_an_upper_bound(asked: float | None, applied: float) -
     ],
 )
 def test_timeout_is_spread_as_promised(policy: dict[str, float], low: float, high: float) -> None:
-    timeouts = [Policy(**policy).timeout(16.0) for _ in range(2000)]  # type: ignore[arg-type]
-    assert low <= min(timeouts) <= max(timeouts) <= high
-    assert max(timeouts) - min(timeouts) >= 0.95 * (high - low)
+    timeouts = sorted(Policy(**policy).timeout(16.0) for _ in range(2000))  # type: ignore[arg-type]
+    assert low <= timeouts[0] <= timeouts[-1] <= high
+    assert timeouts[-1] - timeouts[0] >= 0.95 * (high - low)
+    if low > 0:  # not cut off: evenly
+        for share in (0.25, 0.5, 0.75):
+            assert timeouts[int(share * 2000)] == pytest.approx(low + share * (high - low), abs=0.1 * (high - low))
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("max_wait", [0, -1, math.inf, math.nan]),
-        ("jitter", [-0.1, 1.1, math.nan]),
-        ("margin", [-1, math.inf, math.nan]),
-        ("max_per_group", [0, -1]),
-        ("retry_after", [(-1, 1), (2, 1)]),
-        ("heartbeat", [0, -1, math.nan]),
-        ("stall", [0, -1, math.nan]),
-        ("max_age", [0, -1, math.nan]),
-    ],
-)
-def test_policy_out_of_range_names_the_argument(name: str, values: list[Any]) -> None:
-    for value in values:
-        with pytest.raises(ValueError, match=f"^{name} must be .*, got "):
-            Policy(**{name: value})
+#: Values out of range, and of another type.
+BAD: dict[str, tuple[list[Any], list[Any]]] = {
+    "max_wait": ([0, -1, math.inf, math.nan], ["5"]),
+    "jitter": ([-0.1, 1.1, math.nan], []),
+    "margin": ([-1, math.inf, math.nan], [None]),
+    "max_per_group": ([0, -1], [1.5, True]),
+    "retry_after": ([(-1, 1), (2, 1)], [(0.5, 2.5)]),
+    "heartbeat": ([0, -1, math.nan], ["5"]),
+    "stall": ([0, -1, math.nan], ["5"]),
+    "max_age": ([0, -1, math.nan], ["5"]),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("max_per_group", 1.5), ("max_per_group", True), ("retry_after", (0.5, 2.5)), ("margin", None)]
-    + [(name, "5") for name in ("max_wait", "heartbeat", "stall", "max_age")],
-)
-def test_policy_of_another_type_names_the_argument(name: str, value: Any) -> None:
-    with pytest.raises(TypeError, match=f"^{name} must be .*, got "):
-        Policy(**{name: value})
+@pytest.mark.parametrize("name", BAD)
+def test_policy_of_a_bad_value_names_the_argument(name: str) -> None:
+    for error, values in zip((ValueError, TypeError), BAD[name], strict=True):
+        for value in values:
+            with pytest.raises(error, match=f"^{name} must be .*, got "):
+                Policy(**{name: value})
 
 
 # answers
@@ -79,15 +74,11 @@ HEADERS = {"cache-control": "no-store", "vary": "Prefer"}
     ("known", "since", "body"),
     [
         (None, None, b"n None 2"),
-        ('"*"', None, b"n * 2"),
-        ("W/*", None, b"n * 2"),
         ('W/"*"', None, b"n * 2"),
         (None, "*", b"n * 2"),
         ('"1-gzip"', None, b"n 1 2"),
         ('"7", "8"', None, b"n None 2"),
-        ('"2", ' * 10_000, None, b"n None 2"),
     ],
-    ids=["nothing", "star", "weak star", "both", "since star", "gzip", "several", "too long"],
 )
 async def test_poll_that_has_another_version_is_answered_now(
     polls: Polls, known: str | None, since: str | None, body: bytes
@@ -185,13 +176,6 @@ async def test_version_too_old_is_gone(polls: Polls) -> None:
     assert len(polls.source.reads) == 2
 
 
-async def test_source_gone_while_waiting_is_told(polls: Polls) -> None:
-    poll = await polls.park()
-    polls.source.values["n"] = -1
-    polls.polling.notify("n")
-    assert (await poll).body == b"n was compacted"
-
-
 # shared bodies
 
 
@@ -280,17 +264,21 @@ def test_poll_in_the_next_loop_finds_no_places_taken(source: Any) -> None:
     assert not parked.done()
 
 
-@pytest.mark.parametrize("turns", range(7))
-@pytest.mark.parametrize("client", [None, "ann"])
-async def test_poll_cancelled_at_any_turn_leaves_nothing(polls: Polls, turns: int, client: str | None) -> None:
-    poll = polls.start(client=client)
+@pytest.mark.parametrize("turns", range(14))
+@pytest.mark.parametrize(("kind", "news"), [(Counters, 2), (Database, 5)])
+async def test_poll_cancelled_at_any_turn_leaves_nothing(
+    purgatory: Purgatory, kind: Any, turns: int, news: int
+) -> None:
+    polls = Polls(purgatory, kind())
+    poll = polls.start(client="ann", group="all")
     for turn in range(turns):
         await asyncio.sleep(0)
-        if turn == 2:
+        if turn == news:
             polls.publish()
     poll.cancel()
     await settle()
-    assert poll.cancelled() == (turns <= 4)
+    assert kind is Database or poll.cancelled() == (turns <= 4)
+    assert getattr(polls.source, "under_way", 0) == 0
     check_empty(polls.polling)
 
 
@@ -307,11 +295,3 @@ async def test_poll_cancelled_by_anything_else_is_cancelled(polls: Polls, messag
     poll.cancel(message)
     with pytest.raises(asyncio.CancelledError):
         await poll
-
-
-async def test_poll_within_a_timeout_of_the_handler_is_cancelled_by_it(polls: Polls) -> None:
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await polls.polling.answer("n", KNOWN)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(polls.start(), 0.01)

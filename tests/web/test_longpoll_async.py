@@ -14,19 +14,12 @@ from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import Answer
 
-from .polls import Database, Polls, check_empty, settle
+from .polls import Database, Polls, settle
 
 
 @pytest.fixture
 def source() -> Database:
     return Database()
-
-
-async def test_poll_of_any_version_waits_for_the_next(polls: Polls) -> None:
-    poll = await polls.park(known="*")
-    assert not poll.done()
-    polls.publish()
-    assert (await poll).headers["etag"] == '"1"'
 
 
 async def test_poll_that_comes_during_a_read_gets_one_of_its_own(polls: Polls) -> None:
@@ -110,19 +103,6 @@ async def test_read_that_fails_answers_its_polls_alone(polls: Polls, caplog: pyt
     assert polls.polling.statistics().refused == {"source": 100}
     polls.publish()
     assert (await other).status == 200
-
-
-@pytest.mark.parametrize("turns", range(14))
-async def test_poll_cancelled_at_any_turn_leaves_nothing(polls: Polls, turns: int) -> None:
-    poll = polls.start(client="ann", group="all")
-    for turn in range(turns):
-        await asyncio.sleep(0)
-        if turn == 5:
-            polls.publish()
-    poll.cancel()
-    await settle()
-    assert polls.source.under_way == 0
-    check_empty(polls.polling)
 
 
 async def test_poll_replaced_while_it_reads_is_not_reported(polls: Polls, reported: list[Any]) -> None:

@@ -12,10 +12,11 @@ from .polls import Polls, settle
 
 
 async def test_newest_poll_of_a_client_ends_its_older_one(polls: Polls, purgatory: Purgatory) -> None:
-    older = await polls.park(client="ann")
+    oldest = await polls.park(client="ann")
     elsewhere, somebody = await polls.park("other", client="ann"), await polls.park(client="bob")
+    older = await polls.park(client="ann")
     newer = polls.start(client="ann")
-    assert (await older).status == 409
+    assert [(await poll).status for poll in (oldest, older)] == [409, 409]
     assert purgatory.num_delayed == 3
     polls.publish()
     assert [(await poll).status for poll in (newer, somebody)] == [200, 200]

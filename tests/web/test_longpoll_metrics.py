@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pytest
 from prometheus_client import CollectorRegistry
 
 from aiopurgatory import Observer, Purgatory
@@ -59,26 +58,6 @@ async def test_observers_are_told_of_the_polling_and_own_ones_of_that_alone(sour
     assert own.told == [("opened", polling), ("closed", polling)] * 2
     about = [("opened", purgatory), ("opened", polling), ("closed", purgatory), ("closed", polling)]
     assert both.told == of_the_purgatory.told == about * 2
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"name": 7}, "name must be a str, got 7"),
-        ({"observers": [None]}, "observers must be instances of Observer, got None"),
-        ({"observers": None}, "observers must be an iterable of Observer instances, got None"),
-        ({"stop_signals": None}, "stop_signals must be a bool, got None"),
-    ],
-)
-def test_options_of_a_wrong_type_are_refused(source: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(TypeError, match=f"^{message}$"):
-        LongPolling(Purgatory(), source, **options)
-
-
-@pytest.mark.parametrize("name", ["", "\ud800", "n" * 256])
-def test_name_that_no_metric_can_show_is_refused(source: Any, name: str) -> None:
-    with pytest.raises(ValueError, match=r"^name must (be text without surrogates|have 1 to 255 bytes of UTF-8), got "):
-        LongPolling(Purgatory(), source, name=name)
 
 
 async def test_refused_polls_of_a_polling_that_opens_again_count_once(source: Any) -> None:

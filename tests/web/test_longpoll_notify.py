@@ -18,15 +18,6 @@ from .polls import Counters, Polls, settle
 # merged
 
 
-async def test_notify_of_one_key_is_merged(polls: Polls) -> None:
-    poll = await polls.park()
-    for _ in range(10):
-        polls.publish()
-    assert polls.purgatory.statistics().checks == 0  # none of them yet
-    assert (await poll).headers["etag"] == '"10"'
-    assert polls.purgatory.statistics().checks == 1
-
-
 async def test_notify_with_a_limit_answers_the_oldest_polls(polls: Polls) -> None:
     parked = [await polls.park() for _ in range(6)]
     polls.source.values["n"] = 1
@@ -37,23 +28,6 @@ async def test_notify_with_a_limit_answers_the_oldest_polls(polls: Polls) -> Non
     polls.polling.notify("n", 1)
     polls.polling.notify("n")
     assert [(await poll).status for poll in parked] == [200] * 6
-
-
-@pytest.mark.parametrize("parked", [False, True])
-@pytest.mark.parametrize(("limit", "error"), [(0, ValueError), (True, TypeError), (1.0, TypeError)])
-async def test_notify_with_a_bad_limit_is_refused(
-    polls: Polls, parked: bool, limit: int, error: type[Exception]
-) -> None:
-    if parked:
-        poll = await polls.park()
-    with pytest.raises(error, match=r"^limit must be an int >= 1, or None, got "):
-        polls.polling.notify("n", limit)
-    if parked:
-        poll.cancel()
-        await settle()
-    polls.polling.close()
-    with pytest.raises(error, match=r"^limit must be an int >= 1, or None, got "):
-        polls.polling.notify("n", limit)
 
 
 # a linger
@@ -146,6 +120,8 @@ async def test_notify_threadsafe_honours_the_linger(lingering: Polls, clock: Man
     lingering.source.values["n"] = 1
     in_thread(lambda: lingering.polling.notify_threadsafe("n"), 3)
     await asyncio.sleep(0.01)  # the calls come by the loop's wake-up descriptor
+    with pytest.raises(RuntimeError, match=r"from here, use notify_threadsafe\(key\)"):
+        in_thread(lambda: lingering.polling.notify("n"))
     await clock.advance(4.9)
     assert not poll.done()
     await clock.advance(0.1)
@@ -173,27 +149,6 @@ def left_by(call: Callable[[], object]) -> int:
     left, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return left
-
-
-async def test_notify_in_another_thread_is_refused(polls: Polls) -> None:
-    refusal = pytest.raises(RuntimeError, match=r"from here, use notify_threadsafe\(key\)")
-    with refusal:
-        in_thread(lambda: polls.polling.notify("n"))
-    poll = await polls.park()
-    with refusal:
-        in_thread(lambda: polls.polling.notify("n"))
-    assert not poll.done()
-    polls.publish()
-    assert (await poll).status == 200
-
-
-async def test_notify_threadsafe_answers_every_poll(polls: Polls) -> None:
-    parked = [await polls.park() for _ in range(3)]
-    polls.source.values["n"] = 1
-    in_thread(lambda: polls.polling.notify_threadsafe("n"))
-    assert not any(poll.done() for poll in parked)
-    async with asyncio.timeout(5):
-        assert {(await poll).body for poll in parked} == {b"n 0 1"}
 
 
 @pytest.mark.parametrize("linger", [0.0, 5.0])

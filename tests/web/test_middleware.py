@@ -6,12 +6,11 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import FastAPI, Request
 from starlette.applications import Starlette
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
@@ -19,35 +18,14 @@ from starlette.responses import Response
 
 from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.web import DisconnectedError, LongPolling, PurgatoryMiddleware, while_connected
-from aiopurgatory.web.asgi import Message, Receive, Scope, Send
+from aiopurgatory.web.connected import Message, Receive, Scope, Send
 
+from .browser import serving
+from .exchange import DISCONNECT, EMPTY, Exchange, part
 from .polls import KNOWN, Counters, settle, until
-from .test_connected import DISCONNECT, Client, forever, part
+from .test_connected import forever
 
-EMPTY: Message = {"type": "http.request", "body": b"", "more_body": False}
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-class Exchange:
-    """A request to a plain ASGI *handler* behind the middleware, and its answer."""
-
-    def __init__(self, purgatory: Purgatory, handler: Handler, *messages: Message) -> None:
-        self.client = Client(*(messages or (EMPTY,)))
-        self.sent: list[Message] = []
-        self.scope: Scope = {"type": "http", "method": "POST", "path": "/"}
-        self._app = PurgatoryMiddleware(handler, purgatory)
-
-    async def run(self) -> None:
-        async with asyncio.timeout(5):
-            await self._app(self.scope, self.client.receive, self.send)
-
-    async def send(self, message: Message) -> None:
-        self.sent.append(message)
-
-    @property
-    def status(self) -> int:
-        status: int = self.sent[0]["status"]
-        return status
 
 
 @pytest.fixture
@@ -55,6 +33,11 @@ async def purgatory() -> AsyncIterator[Purgatory]:
     purgatory = Purgatory("waits", max_pending=1)
     yield purgatory
     await purgatory.aclose()
+
+
+def exchange_of(purgatory: Purgatory, handler: Handler, *messages: Message) -> Exchange:
+    """A POST to a plain ASGI *handler* behind the middleware."""
+    return Exchange(PurgatoryMiddleware(handler, purgatory), given=messages or (EMPTY,), method="POST")
 
 
 def raising(exc: Exception) -> Handler:
@@ -90,59 +73,41 @@ async def test_app_started_twice_opens_and_closes_its_purgatory(purgatory: Purga
     app = Starlette()
     app.add_middleware(PurgatoryMiddleware, purgatory=purgatory)
     for _ in range(2):
-        async with served(app):
+        async with serving(app):
             assert purgatory.is_open
         assert not purgatory.is_open
 
 
-async def test_first_request_opens_it_if_no_server_runs_a_lifespan(purgatory: Purgatory) -> None:
-    await Exchange(purgatory, idle).run()
-    assert purgatory.is_open
-
-
-async def test_first_websocket_opens_it_too(purgatory: Purgatory) -> None:
-    exchange = Exchange(purgatory, idle)
-    exchange.scope["type"] = "websocket"
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+async def test_first_request_opens_it_if_no_server_runs_a_lifespan(purgatory: Purgatory, kind: str) -> None:
+    exchange = exchange_of(purgatory, idle)
+    exchange.scope["type"] = kind
     await exchange.run()
     assert purgatory.is_open
 
 
-@pytest.mark.parametrize("is_closed_first", [True, False])
-async def test_request_does_not_open_what_was_closed(purgatory: Purgatory, is_closed_first: bool) -> None:
+async def test_request_does_not_open_what_was_closed(purgatory: Purgatory) -> None:
     async def wait(scope: Scope, receive: Receive, send: Send) -> None:
         await purgatory.wait_for(lambda: False, ["key"], timeout=9.0)
 
-    exchange = Exchange(purgatory, wait)
-    if is_closed_first:
-        await purgatory.start()
-    else:
-        task = asyncio.create_task(exchange.run())
-        await settle()
+    exchange, after = exchange_of(purgatory, wait), exchange_of(purgatory, wait)
+    task = exchange.start()
+    await settle()
     purgatory.close()
-    if is_closed_first:
-        await exchange.run()
-    else:
-        await task
-    assert exchange.status == 503
-    assert not purgatory.is_open
+    await task
+    await after.run()
+    assert (exchange.status, after.status, purgatory.is_open) == (503, 503, False)
 
 
 async def test_app_that_knows_no_lifespan_is_opened_by_a_request(purgatory: Purgatory) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
 
-    exchange = Exchange(purgatory, app)
+    exchange = exchange_of(purgatory, app)
     with pytest.raises(AssertionError):
-        await PurgatoryMiddleware(app, purgatory)({"type": "lifespan"}, exchange.client.receive, exchange.send)
+        await PurgatoryMiddleware(app, purgatory)({"type": "lifespan"}, exchange.receive, exchange.send)
     await exchange.run()
     assert purgatory.is_open
-
-
-async def test_anything_but_a_purgatory_is_refused(purgatory: Purgatory) -> None:
-    things: list[Any] = [None, LongPolling(purgatory, Counters())]
-    for thing in things:
-        with pytest.raises(TypeError, match="purgatory must be a Purgatory, got"):
-            PurgatoryMiddleware(idle, thing)
 
 
 # refusals
@@ -159,7 +124,7 @@ async def test_anything_but_a_purgatory_is_refused(purgatory: Purgatory) -> None
 async def test_refusal_that_leaves_a_handler_is_answered_503(
     purgatory: Purgatory, exc: Exception, reason: bytes
 ) -> None:
-    exchange = Exchange(purgatory, raising(exc))
+    exchange = exchange_of(purgatory, raising(exc))
     await exchange.run()
     headers = dict(exchange.sent[0]["headers"])
     assert (exchange.status, headers[b"refused"], headers[b"cache-control"]) == (503, reason, b"no-store")
@@ -171,7 +136,7 @@ async def test_refusal_that_leaves_a_handler_is_answered_503(
     "exc", [LookupError("ours"), ExceptionGroup("", [PurgatoryFullError(), LookupError()]), TimeoutError()]
 )
 async def test_other_exceptions_pass_unchanged(purgatory: Purgatory, exc: Exception) -> None:
-    exchange = Exchange(purgatory, raising(exc))
+    exchange = exchange_of(purgatory, raising(exc))
     with pytest.raises(type(exc)) as raised:
         await exchange.run()
     assert raised.value is exc
@@ -184,7 +149,7 @@ async def test_answer_that_has_begun_is_not_changed(purgatory: Purgatory, exc: E
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise exc
 
-    exchange = Exchange(purgatory, handler)
+    exchange = exchange_of(purgatory, handler)
     with pytest.raises(type(exc)):
         await exchange.run()
     assert len(exchange.sent) == 1
@@ -193,10 +158,10 @@ async def test_answer_that_has_begun_is_not_changed(purgatory: Purgatory, exc: E
 async def test_client_that_leaves_ends_its_block_and_nothing_is_logged(
     purgatory: Purgatory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    exchange = Exchange(purgatory, waiting)
+    exchange = exchange_of(purgatory, waiting)
     task = asyncio.create_task(exchange.run())
     await settle()
-    exchange.client.leave()
+    exchange.leave()
     await task
     assert exchange.status == 499
     assert caplog.text == ""
@@ -211,11 +176,11 @@ async def test_handler_without_a_block_is_not_cancelled(purgatory: Purgatory) ->
         await settle()
         ended.append("whole")
 
-    exchange = Exchange(purgatory, handler)
+    exchange = exchange_of(purgatory, handler)
     task = asyncio.create_task(exchange.run())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    exchange.client.leave()
+    exchange.leave()
     await task
     assert ended == ["whole"]
 
@@ -228,11 +193,11 @@ async def test_scope_and_websocket_pass_unchanged(purgatory: Purgatory) -> None:
         with pytest.raises(RuntimeError, match="while_connected\\(\\) found no client: add a PurgatoryMiddleware"):
             while_connected()
 
-    exchange = Exchange(purgatory, handler)
+    exchange = exchange_of(purgatory, handler)
     exchange.scope["type"] = "websocket"
     before = dict(exchange.scope)
     await exchange.run()
-    assert seen == [exchange.scope, exchange.client.receive, exchange.send]
+    assert seen == [exchange.scope, exchange.receive, exchange.send]
     assert exchange.scope == before
 
 
@@ -260,7 +225,7 @@ async def test_body_is_read_whole_before_in_and_after_a_block(
 
     sent = [part(b"%4d" % number * 100) for number in range(parts)]
     sent[-1]["more_body"] = False
-    await Exchange(purgatory, handler, *sent).run()
+    await exchange_of(purgatory, handler, *sent).run()
     assert b"".join(bodies) == b"".join(message["body"] for message in sent)
 
 
@@ -270,10 +235,10 @@ async def test_block_reads_a_bounded_part_of_the_body_ahead(purgatory: Purgatory
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         async with while_connected():
             await settle()
-            left.append(exchange.client.messages.qsize())
+            left.append(exchange.messages.qsize())
             await read(receive)
 
-    exchange = Exchange(purgatory, handler, *[part(b"x" * 1_000)] * 200, part(b"", more=False))
+    exchange = exchange_of(purgatory, handler, *[part(b"x" * 1_000)] * 200, part(b"", more=False))
     await exchange.run()
     assert 201 - left[0] == 44  # 44 x 1,512 bytes are the first to exceed 64 KiB
 
@@ -281,9 +246,9 @@ async def test_block_reads_a_bounded_part_of_the_body_ahead(purgatory: Purgatory
 async def test_long_body_that_nobody_reads_ends_the_block(
     purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiopurgatory.web.middleware.UNREAD", 0.01)
+    monkeypatch.setattr("aiopurgatory.web.connected.UNREAD", 0.01)
     for _ in range(2):
-        exchange = Exchange(purgatory, waiting, part(b"x" * 70_000))
+        exchange = exchange_of(purgatory, waiting, part(b"x" * 70_000))
         await exchange.run()
         assert exchange.status == 413
 
@@ -297,10 +262,10 @@ async def test_reader_in_a_block_waits_for_the_rest_or_the_disconnect(purgatory:
         seen.append(await receive())
         seen.append(await receive())
 
-    exchange = Exchange(purgatory, handler, part(b"x"))
+    exchange = exchange_of(purgatory, handler, part(b"x"))
     task = asyncio.create_task(exchange.run())
     await settle()
-    exchange.client.leave()
+    exchange.leave()
     await task
     assert seen == [part(b"x"), DISCONNECT, DISCONNECT]
 
@@ -314,8 +279,8 @@ async def test_server_that_repeats_its_message_does_not_end_the_block(purgatory:
             assert await read(receive) == b"body"
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    exchange = Exchange(purgatory, handler)
-    exchange.client.receive = repeat  # type: ignore[method-assign]
+    exchange = exchange_of(purgatory, handler)
+    exchange.receive = repeat  # type: ignore[method-assign]
     await exchange.run()
     assert exchange.status == 200
 
@@ -335,14 +300,14 @@ async def test_blocks_of_a_request_share_one_task(purgatory: Purgatory) -> None:
                 await settle()
                 assert len(asyncio.all_tasks()) == before + 1
 
-    await Exchange(purgatory, handler).run()
+    await exchange_of(purgatory, handler).run()
 
 
 async def test_client_that_left_between_two_blocks_ends_the_second(purgatory: Purgatory) -> None:
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         async with while_connected():
             pass
-        exchange.client.leave()
+        exchange.leave()
         await settle()
         async with while_connected():
             pass  # nothing is awaited
@@ -350,7 +315,7 @@ async def test_client_that_left_between_two_blocks_ends_the_second(purgatory: Pu
             async with while_connected():
                 await forever()
 
-    exchange = Exchange(purgatory, handler)
+    exchange = exchange_of(purgatory, handler)
     await exchange.run()
 
 
@@ -359,8 +324,8 @@ async def test_request_leaves_nothing_to_the_garbage_collector(purgatory: Purgat
         async with while_connected():
             await settle()
 
-    exchange = Exchange(purgatory, handler)
-    gone = weakref.ref(exchange.client)
+    exchange = exchange_of(purgatory, handler)
+    gone = weakref.ref(exchange)
     gc.disable()
     try:
         await exchange.run()
@@ -387,10 +352,10 @@ async def test_polls_and_streams_need_no_receive_and_lose_no_body(purgatory: Pur
                 seen.append(chunk)
         seen.append(await read(receive))
 
-    exchange = Exchange(purgatory, handler, part(b"body", more=False))
+    exchange = exchange_of(purgatory, handler, part(b"body", more=False))
     task = asyncio.create_task(exchange.run())
-    await until(lambda: exchange.client.messages.empty() and purgatory.num_delayed)
-    exchange.client.leave()
+    await until(lambda: exchange.messages.empty() and purgatory.num_delayed)
+    exchange.leave()
     await task
     assert seen[-1] == b"body"
     assert len(seen) == 2
@@ -398,18 +363,6 @@ async def test_polls_and_streams_need_no_receive_and_lose_no_body(purgatory: Pur
 
 
 # an app on a real server
-
-
-@asynccontextmanager
-async def served(app: Any) -> AsyncIterator[httpx.AsyncClient]:
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
-    serving = asyncio.create_task(server.serve())
-    await until(lambda: server.started)
-    url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    async with httpx.AsyncClient(base_url=url, timeout=10) as client:
-        yield client
-    server.should_exit = True
-    await serving
 
 
 @pytest.mark.parametrize("others", ["none", "inside", "outside"])
@@ -441,7 +394,7 @@ async def test_fastapi_reads_bodies_in_blocks_behind_any_middleware(purgatory: P
         async with while_connected():
             await purgatory.wait_for(lambda: False, ["key"], timeout=9.0)
 
-    async with served(app) as client:
+    async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
         for size in (0, 10, 70_000, 3_000_000):
             assert (await client.post("/bytes", content=b"x" * size)).json() == size
         assert (await client.post("/model", json={"a": 1})).json() == {"a": 1}
@@ -489,12 +442,7 @@ def test_lifespan_of_a_vanished_loop_closes_nothing_of_the_next() -> None:
 
     async def live() -> Any:
         """Begin a lifespan that nobody ends."""
-        messages: asyncio.Queue[Any] = asyncio.Queue()
-        messages.put_nowait({"type": "lifespan.startup"})
-
-        async def send(message: Any) -> None: ...
-
-        running = middleware({"type": "lifespan"}, messages.get, send)
+        running: Any = Exchange(middleware, given=[{"type": "lifespan.startup"}], type="lifespan").run()
         running.send(None)
         await asyncio.sleep(0)
         assert purgatory.is_open

@@ -93,25 +93,3 @@ async def test_stream_of_a_version_that_lags_sends_no_event_twice(purgatory: Pur
     await settle()
     await client.leave()
     assert [(event.id, event.data) for event in client.events] == [("2", "two"), ("3", "three")]
-
-
-@pytest.mark.parametrize(
-    ("pair", "error", "rest"),
-    [
-        ((), TypeError, r"bytes or \(version, bytes\), got tuple"),
-        (("2",), TypeError, r"bytes or \(version, bytes\), got tuple"),
-        (("2", b"", 3), TypeError, r"bytes or \(version, bytes\), got tuple"),
-        (["2", b""], TypeError, r"bytes or \(version, bytes\), got list"),
-        (("2", "text"), TypeError, r"bytes or \(version, bytes\), got a pair with str"),
-        ((2, b""), TypeError, r"as the version a str, got int"),
-        (("a b", b""), ValueError, r"as the version 1 or more characters of printable ASCII .*; got 'a b'"),
-        (("", b""), ValueError, r"as the version 1 or more characters of printable ASCII .*; got ''"),
-    ],
-)
-async def test_pair_that_is_none_names_the_method(
-    purgatory: Purgatory, lags: Given, pair: Any, error: type[Exception], rest: str
-) -> None:
-    lags.body = pair
-    with pytest.raises(error, match=rf"^{type(lags).__name__}\.read\(\) must return {rest}$"):
-        await ask(purgatory, lags)
-    assert purgatory.num_delayed == 0

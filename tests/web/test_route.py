@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,82 +12,15 @@ from starlette.routing import Mount
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import EventRoute, LongPollRoute
-from aiopurgatory.web.asgi import Message, Scope
+from aiopurgatory.web.connected import Message
 from aiopurgatory.web.poll import LongPoll
 from aiopurgatory.web.route import path_parameter
 
 from .conftest import Kept
+from .exchange import EMPTY, NOTHING, Exchange, asked, parked, part
 from .polls import Counters, Polls, check_empty, settle, until
 
 pytestmark = pytest.mark.usefixtures("at_once")
-NOTHING = (b"x", b"y")
-DISCONNECT: Message = {"type": "http.disconnect"}
-WHOLE_BODY: Message = {"type": "http.request", "body": b"", "more_body": False}
-PART: Message = {**WHOLE_BODY, "more_body": True}
-
-
-class Exchange:
-    """One request, as a server has it."""
-
-    def __init__(self, route: Any, *headers: tuple[bytes, bytes], given: Sequence[Message] = (), **scope: Any) -> None:
-        self.route = route
-        self.scope: Scope = {
-            "type": "http",
-            "method": "GET",
-            "path": "/n",
-            "query_string": b"",
-            "headers": [*headers] or [(b"if-none-match", b'"0"')],
-            **scope,
-        }
-        self.messages: asyncio.Queue[Message] = asyncio.Queue()
-        self.give(*given)
-        self.sent: list[Message] = []
-        self.receiving = 0
-
-    async def receive(self) -> Message:
-        assert self.receiving == 0, "two at once"
-        self.receiving += 1
-        try:
-            return await self.messages.get()
-        finally:
-            self.receiving -= 1
-
-    async def send(self, message: Message) -> None:
-        self.sent.append(message)
-
-    def give(self, *messages: Message) -> None:
-        for message in messages:
-            self.messages.put_nowait(message)
-
-    def start(self) -> asyncio.Task[None]:
-        return asyncio.ensure_future(self.run())
-
-    async def run(self) -> None:
-        await self.route(self.scope, self.receive, self.send)
-
-    @property
-    def status(self) -> int:
-        start, body = self.sent
-        assert not body.get("more_body")
-        return int(start["status"])
-
-    @property
-    def headers(self) -> dict[bytes, bytes]:
-        return dict(self.sent[0]["headers"])
-
-
-async def asked(route: Any, *headers: tuple[bytes, bytes], **scope: Any) -> Exchange:
-    """An exchange that has ended."""
-    exchange = Exchange(route, *headers, **scope)
-    await exchange.run()
-    return exchange
-
-
-async def parked(route: Any, *headers: tuple[bytes, bytes], **scope: Any) -> tuple[Exchange, asyncio.Task[None]]:
-    exchange = Exchange(route, *headers, **scope)
-    task = exchange.start()
-    await settle()
-    return exchange, task
 
 
 @pytest.fixture
@@ -235,37 +167,27 @@ async def test_lines_of_a_header_are_one_list_unless_too_long(
 # the client leaves
 
 
-@pytest.mark.parametrize("body", [[], [WHOLE_BODY], [PART, WHOLE_BODY]])
+@pytest.mark.parametrize("body", [[], [EMPTY], [part(b""), EMPTY]])
 async def test_client_leaves_and_its_task_goes_on(route: LongPollRoute, polls: Polls, body: list[Message]) -> None:
     exchange, task = await parked(route, given=body)
     assert polls.purgatory.num_delayed == 1
-    exchange.give(DISCONNECT)
+    exchange.leave()
     await task
     assert (task.cancelling(), exchange.receiving, exchange.status) == (0, 0, 499)
     assert (polls.purgatory.num_delayed, polls.purgatory.statistics().cancelled) == (0, 1)
     assert polls.polling.statistics().answered == {499: 1}
 
 
-async def test_client_and_server_in_one_turn_are_answered_as_stopped(route: LongPollRoute, polls: Polls) -> None:
-    exchange, task = await parked(route)
-    exchange.give(DISCONNECT)
-    while polls.purgatory.num_delayed:  # noqa: ASYNC110
-        await asyncio.sleep(0)
-    task.cancel()
-    await task
-    assert exchange.status == 503
-
-
 @pytest.mark.parametrize("turns", range(7))
 async def test_client_leaves_at_any_turn_and_nothing_stays(route: LongPollRoute, polls: Polls, turns: int) -> None:
-    exchange = Exchange(route, given=[WHOLE_BODY])
+    exchange = Exchange(route, given=[EMPTY])
     before = asyncio.all_tasks()
     task = exchange.start()
     for turn in range(turns):
         await asyncio.sleep(0)
         if turn == 3:
             polls.publish()
-    exchange.give(DISCONNECT)
+    exchange.leave()
     await task
     await settle()
     assert asyncio.all_tasks() == before
@@ -275,7 +197,7 @@ async def test_client_leaves_at_any_turn_and_nothing_stays(route: LongPollRoute,
 
 
 async def test_receive_that_always_returns_does_not_block_the_loop(route: LongPollRoute, polls: Polls) -> None:
-    exchange, poll = await parked(route, given=[WHOLE_BODY] * 1_000)
+    exchange, poll = await parked(route, given=[EMPTY] * 1_000)
     for _ in range(100):
         await asyncio.sleep(0)
     assert exchange.messages.qsize() > 900
@@ -286,10 +208,10 @@ async def test_receive_that_always_returns_does_not_block_the_loop(route: LongPo
 
 @pytest.mark.parametrize("parts", [62, 63, 64, 70])
 async def test_body_in_many_parts_does_not_hide_that_its_client_leaves(route: LongPollRoute, parts: int) -> None:
-    exchange, poll = await parked(route, given=[PART] * parts + [WHOLE_BODY])
+    exchange, poll = await parked(route, given=[part(b"")] * parts + [EMPTY])
     for _ in range(100):
         await asyncio.sleep(0)
-    exchange.give(DISCONNECT)
+    exchange.leave()
     await poll
     assert exchange.status == (499 if parts < 64 else 413)
     if parts >= 64:
@@ -309,20 +231,6 @@ async def test_receive_that_raises_is_a_disconnect(
     assert exchange.status == 499
     expected = [] if failure is not RuntimeError else ["receive() raised RuntimeError('no messages')"]
     assert [message.partition(";")[0] for message in caplog.messages] == expected
-
-
-async def test_receive_that_cannot_be_called_harms_no_other(route: LongPollRoute, polls: Polls) -> None:
-    broken, other = Exchange(route), Exchange(route)
-
-    def receive() -> Any:
-        raise ZeroDivisionError
-
-    first, second = asyncio.ensure_future(route(broken.scope, receive, broken.send)), other.start()
-    await first
-    await settle()
-    polls.publish()
-    await second
-    assert (broken.status, other.status) == (499, 200)
 
 
 @pytest.mark.parametrize("failure", [OSError, RuntimeError])
@@ -347,9 +255,9 @@ async def test_send_that_fails_otherwise_raises_in_the_server(route: LongPollRou
 async def test_ended_poll_needs_no_garbage_collector(
     route: LongPollRoute, polls: Polls, ending: str, kept: Kept
 ) -> None:
-    exchange, poll = await parked(route, *([NOTHING] if ending == "at once" else []), given=[WHOLE_BODY])
+    exchange, poll = await parked(route, *([NOTHING] if ending == "at once" else []), given=[EMPTY])
     if ending == "leave":
-        exchange.give(DISCONNECT)
+        exchange.leave()
     elif ending == "close":
         polls.purgatory.close()
     else:
@@ -368,7 +276,7 @@ async def test_poll_answered_soon_is_not_listened_to(
     await first
     await until(lambda: later.receiving)
     assert soon.receiving == 0
-    later.give(DISCONNECT)
+    later.leave()
     await second
     assert (soon.status, later.status) == (200, 499)
 
@@ -378,7 +286,7 @@ def test_poll_in_the_next_loop_is_listened_to() -> None:
 
     async def leave() -> int:
         exchange, poll = await parked(route)
-        exchange.give(DISCONNECT)
+        exchange.leave()
         await poll
         return exchange.status
 

@@ -147,7 +147,7 @@ def test_clients_that_leave_unseen_take_only_their_share() -> None:
 
 
 def test_granian_full_of_polls_answers_nothing_else() -> None:
-    with Served("granian-asyncio-11", "apps:starlette") as served:
+    with Served("granian-asyncio-full", "apps:starlette") as served:
         clients = [served.poll("orders", 0) for _ in range(10)]
         served.wait_for(pending=10)
         clients.append(served.poll("orders", 0))

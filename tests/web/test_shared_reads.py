@@ -25,6 +25,7 @@ WAYS: dict[str, Callable[[Purgatory], object]] = {
     "check_and_complete": lambda purgatory: purgatory.check_and_complete("n"),
     "check_all": lambda purgatory: purgatory.check_all(),
 }
+
 ways = pytest.mark.parametrize("way", WAYS)
 
 
@@ -137,18 +138,6 @@ async def test_change_after_a_read_has_ended_is_read(polls: Polls, purgatory: Pu
     assert set(found) <= {'"1"', '"2"'}
     assert found.count('"1"') < 10 < len(waiting)  # woken before the second change
     assert len(polls.source.calls) <= 6
-
-
-async def test_poll_that_comes_later_gets_no_result_of_before(polls: Polls) -> None:
-    parked = await park(polls, 100)
-    polls.publish()
-    await turns(40)
-    polls.source.values["n"] = 2  # and nobody is told
-    late = polls.start(known='"1"')
-    await turns(1_000)
-    assert (await late).headers["etag"] == '"2"'
-    for poll in parked:
-        await poll
 
 
 async def test_deadline_gets_no_result_of_before(polls: Polls, purgatory: Purgatory) -> None:

@@ -82,31 +82,6 @@ async def test_handlers_that_a_server_installs_later_are_found(
     loop.remove_signal_handler(signal.SIGTERM)
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGQUIT"), reason="there is no SIGQUIT here")
-async def test_signal_that_dumps_stacks_closes_nothing() -> None:
-    order: list[str] = []
-    before = signal.signal(signal.SIGQUIT, lambda *_: order.append("dumped"))
-    try:
-        on_stop_signal(lambda: order.append("closed"))
-        signal.raise_signal(signal.SIGQUIT)
-        await asyncio.sleep(0.01)
-        assert order == ["dumped"]
-    finally:
-        signal.signal(signal.SIGQUIT, before)
-
-
-async def test_stop_signal_handled_by_the_loop_reaches_both(order: list[str]) -> None:
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, order.append, "loop")
-    try:
-        on_stop_signal(lambda: order.append("closed"))
-        signal.raise_signal(signal.SIGTERM)
-        await asyncio.sleep(0.02)
-        assert sorted(order) == ["closed", "loop"]
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
-
-
 async def test_stop_signal_that_nobody_handles_is_left_alone() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -176,11 +151,6 @@ async def test_close_on_stop_closes_the_purgatory_once(order: list[str]) -> None
         with pytest.raises(PurgatoryClosedError):
             await waiting
     assert order == ["server"]
-
-
-async def test_close_on_stop_of_anything_else_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"^purgatory must be a Purgatory, got None; "):
-        close_on_stop(None)  # type: ignore[arg-type]
 
 
 def test_close_on_stop_without_a_running_loop_is_refused() -> None:

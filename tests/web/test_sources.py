@@ -50,18 +50,27 @@ def given(request: pytest.FixtureRequest) -> type[Given]:
     return kind
 
 
-@pytest.mark.parametrize("version", [7, None, b"7", 1.5])
-async def test_version_that_is_no_str_names_the_method(purgatory: Purgatory, given: type[Given], version: Any) -> None:
-    rule = rf"^{given.__name__}\.version\(\) must return a str, got {type(version).__name__}$"
-    with pytest.raises(TypeError, match=rule):
-        await ask(purgatory, given(version))
+TEXT, BYTES = "must return a str, got", r"must return bytes or \(version, bytes\), got"
+TAG, PAIR = "must return 1 or more characters of printable ASCII .*; got", "must return as the version"
+#: What a source returns as a version and as a body, and the rule that it breaks.
+WRONG: list[tuple[Any, Any, str]] = [
+    *((version, b"", rf"version\(\) {TEXT} {type(version).__name__}$") for version in (7, None, b"7", 1.5)),
+    *((version, b"", rf"version\(\) {TAG} ") for version in ("", "a b", 'a"b', "ä", "a\n", "7-gzip")),
+    *(("1", body, rf"read\(\) {BYTES} {type(body).__name__}$") for body in ("text", None, 7, bytearray(b"body"))),
+    *(("1", body, rf"read\(\) {BYTES} {type(body).__name__}$") for body in ((), ("2",), ("2", b"", 3), ["2", b""])),
+    ("1", ("2", "text"), rf"read\(\) {BYTES} a pair with str$"),
+    ("1", (2, b""), rf"read\(\) {PAIR} a str, got int$"),
+    *(("1", (version, b""), rf"read\(\) {PAIR} 1 or more .*; got '{version}'$") for version in ("a b", "")),
+]
+
+
+@pytest.mark.parametrize(("version", "body", "rule"), WRONG)
+async def test_result_that_is_none_names_the_method(
+    purgatory: Purgatory, given: type[Given], version: Any, body: Any, rule: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=rf"^{given.__name__}\.{rule}"):
+        await ask(purgatory, given(version, body))
     assert purgatory.num_delayed == 0
-
-
-@pytest.mark.parametrize("version", ["", "a b", 'a"b', "ä", "a\n", "7-gzip"])
-async def test_version_that_cannot_come_back_is_refused(purgatory: Purgatory, given: type[Given], version: str) -> None:
-    with pytest.raises(ValueError, match=rf"^{given.__name__}\.version\(\) must return 1 or more characters of .*got"):
-        await ask(purgatory, given(version))
 
 
 @pytest.mark.parametrize("length", [1_000, 1_001, 100_000])
@@ -72,14 +81,6 @@ async def test_version_of_any_length_comes_back(purgatory: Purgatory, given: typ
     for version, status in (("v" * length, 304), ("v" * (length - 1) + "w", 200)):
         again = await ask(purgatory, given(version), **{"if-none-match": answer.headers["etag"], "prefer": "wait=0"})
         assert again.status == status
-
-
-@pytest.mark.parametrize("body", ["text", None, 7, bytearray(b"body")])
-async def test_body_that_is_no_bytes_names_the_method(purgatory: Purgatory, given: type[Given], body: Any) -> None:
-    rule = rf"^{given.__name__}\.read\(\) must return bytes or \(version, bytes\), got {type(body).__name__}$"
-    with pytest.raises(TypeError, match=rule):
-        await ask(purgatory, given("1", body))
-    assert purgatory.num_delayed == 0
 
 
 async def test_coroutine_for_a_version_says_async_def(purgatory: Purgatory) -> None:

@@ -10,16 +10,6 @@ import pytest
 from .helpers import Served, read
 
 
-@pytest.mark.parametrize("server", ["uvicorn-asyncio-h11", "uvicorn-uvloop-httptools"])
-def test_close_on_stop_lets_the_server_stop_at_once(server: str) -> None:
-    with Served(server, "app_jobs:closing") as served:
-        waiting = [served.send("GET /next?client=ann") for _ in range(3)]
-        served.wait_for(pending=3)
-        served.process.send_signal(signal.SIGTERM)
-        assert [(answer.status, answer.body) for answer in map(read, waiting)] == [(503, b"the server stops")] * 3
-        served.process.wait(timeout=10)
-
-
 @pytest.mark.parametrize(
     ("server", "app"),
     [

@@ -1,22 +1,122 @@
-"""A block of code that ends with its client, in any handler."""
+"""The client of a request: what it is sent, how its disconnect is noticed, and a block of code that ends with it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
 from functools import cache, partial
 from types import TracebackType
 from typing import Any, Final, final
 
 from ..arguments import require_function
+from ..clock import cancellations
 from ..errors import PurgatoryError
-from .answer import UnreadBodyError
-from .asgi import MAX_PARTS, Ended, Listen, Receive, listen
+from .answer import NO_BODY, Answer, UnreadBodyError
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]  # of a Message, which some frameworks describe in more detail
+Send = Callable[[Message], Awaitable[None]]
+#: Called with None when a client has disconnected; else with the reason why that would not be noticed.
+Ended = Callable[[Exception | None], object]
+#: Calls what it is given when the client disconnects. Returns: stops that.
+Listen = Callable[[Ended], Callable[[], object]]
 
 logger = logging.getLogger("aiopurgatory")
+
+#: The most parts of an unread body to receive while waiting for a disconnect, which comes after them.
+MAX_PARTS: Final = 64
+#: The most messages to receive once the body is whole. A server sends only the disconnect. A test's stand-in for a
+#: server may send the same message at every call: then it never sends a disconnect.
+MAX_AFTER: Final = 3
+#: Bytes of a body to read ahead for the app while a block listens. Each message counts MESSAGE bytes more.
+READ_AHEAD: Final = 64 << 10
+MESSAGE: Final = 512
+#: Seconds that a body may fill READ_AHEAD without being read: no disconnect is noticed behind it.
+UNREAD: Final = 10.0
+DISCONNECT: Final[Message] = {"type": "http.disconnect"}
+
+
+def start_of(answer: Answer) -> Message:
+    return {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers}
+
+
+def send_answer(answer: Answer, send: Send) -> Awaitable[bool]:
+    """Send *answer*, unless the client has disconnected."""
+    headers = answer.raw_headers
+    if answer.status not in NO_BODY:
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+    return deliver(send, start_of(answer), {"type": "http.response.body", "body": answer.body})
+
+
+async def deliver(send: Send, *messages: Message) -> bool:
+    """Send *messages*. Returns: False if the client has disconnected."""
+    try:
+        for message in messages:
+            await send(message)
+    except (OSError, RuntimeError) as exc:
+        if is_disconnect(exc):
+            return False
+        raise
+    return True
+
+
+def is_disconnect(exc: OSError | RuntimeError) -> bool:
+    """Whether *exc*, which send() has raised, says that the client has disconnected."""
+    # uvloop's closed transport, which uvicorn does not always notice.
+    return isinstance(exc, OSError) or str(exc).endswith("the handler is closed")
+
+
+async def next_message(receive: Receive) -> Message:
+    """Return the next message of a request; a disconnect if *receive* raises: nothing more is heard of its client."""
+    try:
+        message: Message = await receive()
+    except asyncio.CancelledError:
+        if cancellations():
+            raise
+        return DISCONNECT  # it was cancelled within the server
+    except Exception as exc:
+        if not isinstance(exc, OSError):
+            logger.warning("receive() raised %r; the request ends as if its client had disconnected", exc)
+        return DISCONNECT
+    return message
+
+
+def listen(receive: Receive, dropped: Callable[[], object], ended: Ended) -> Callable[[], object]:
+    """Call *receive* repeatedly, until the client disconnects, and drop what it returns. Returns: stops that.
+
+    Args:
+        dropped: called when a part of the body is dropped.
+        ended: called with None when the client has disconnected, or if *receive* raises. Else with the reason why a
+            disconnect would not be noticed: the body has more than MAX_PARTS parts, or it is no HTTP request.
+    """
+    # Not by the loop's task factory: an eager task might call *ended* before this returns.
+    return asyncio.Task(_listen(receive, dropped, ended), loop=asyncio.get_running_loop()).cancel
+
+
+async def _listen(receive: Receive, dropped: Callable[[], object], ended: Ended) -> None:
+    parts = after = 0
+    while parts < MAX_PARTS and after < MAX_AFTER:
+        message = await next_message(receive)
+        kind = message["type"]
+        if kind == "http.disconnect":
+            ended(None)
+            return
+        if not kind.startswith("http."):
+            ended(TypeError(f"receive must be that of an HTTP request, got a {kind!r} from it"))
+            return
+        if message.get("body"):
+            dropped()
+        if message.get("more_body"):
+            parts += 1
+        else:
+            after += 1
+        del message  # the next one may come in hours
+    if parts == MAX_PARTS:
+        ended(UnreadBodyError(f"the request has a body in more than {MAX_PARTS} parts; send none"))
 
 
 class Client:
@@ -48,6 +148,87 @@ class Client:
         self.reason = (reason,)
         for ended in self.blocks or ():
             ended(reason)
+
+
+@final
+class Inbox(Client):
+    """The messages of one request, for its app and for the blocks of its handlers.
+
+    Until a block listens, the app calls the server's receive(). From then on, a task does: it keeps the messages for
+    the app, and tells the blocks of the disconnect.
+    """
+
+    #: ASGI's receive() and send() of the request.
+    from_server: Receive
+    to_server: Send
+    #: The task that calls receive(), since a block has listened.
+    listening: asyncio.Task[None] | None = None
+    #: Wakes the task and the app, once they have waited for room or a message.
+    _change: asyncio.Event | None = None
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """The app's send()."""
+        self.has_begun = True
+        return self.to_server(message)
+
+    def receive(self) -> Awaitable[Message]:
+        """The app's receive()."""
+        return self.from_server() if self.listening is None else self._next(self.listening)
+
+    async def _next(self, listening: asyncio.Task[None]) -> Message:
+        while not self._kept:
+            if listening.done():
+                message: Message = await self.from_server()
+                return message
+            await self._changed()
+        message = self._kept[0]
+        if message["type"] != "http.disconnect":  # that is the last one, at every call
+            del self._kept[0]
+            self._note_change()
+        return message
+
+    def listen(self, ended: Ended) -> Callable[[], object]:
+        if self.listening is None:
+            self._kept: list[Message] = []
+            # Not by the loop's task factory: an eager task might call *ended* before this returns.
+            self.listening = asyncio.Task(self._keep(), loop=asyncio.get_running_loop())
+        return super().listen(ended)
+
+    async def _keep(self) -> None:
+        after = 0  # messages after the body
+        try:
+            while after <= MAX_AFTER:
+                message = await next_message(self.from_server)
+                is_over = message["type"] == "http.disconnect"
+                if is_over or not after:
+                    self._kept.append(message)
+                    self._note_change()
+                if is_over:
+                    self.tell(None)
+                    return
+                after += not message.get("more_body")
+                del message  # the next one may come in hours
+                if not after:
+                    await self._room()
+        except TimeoutError:
+            self.tell(UnreadBodyError(f"the body has more than {READ_AHEAD} bytes that nobody reads"))
+        finally:
+            self._note_change()
+
+    async def _room(self) -> None:
+        """Wait until the app has read what is too much. Raises: TimeoutError: it has read nothing."""
+        while sum(MESSAGE + len(message.get("body", b"")) for message in self._kept) >= READ_AHEAD:
+            async with asyncio.timeout(UNREAD):
+                await self._changed()
+
+    async def _changed(self) -> None:
+        self._change = self._change or asyncio.Event()
+        await self._change.wait()
+
+    def _note_change(self) -> None:
+        if self._change is not None:
+            self._change.set()
+            self._change.clear()
 
 
 #: The client of the running handler, in an app with a middleware of this library.

@@ -19,8 +19,8 @@ from ..errors import PurgatoryClosedError
 from ..handover import Handover
 from ..purgatory import Purgatory
 from .answer import Answer, GroupLimitError, Refusals, ReplacedError
-from .asgi import Listen
-from .prefer import K, PollRequest
+from .connected import Listen
+from .request import K, PollRequest
 from .signals import on_stop_signal
 
 #: Seconds a poll waits, at most, before the listener for its client's disconnect starts.

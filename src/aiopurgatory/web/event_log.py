@@ -12,11 +12,10 @@ from ..streams import Event, EventLog, StoreError
 from ..streams.log import position_in
 from ..streams.position import Position
 from ..streams.tail import SPREAD
-from .answer import NO_STORE, VARY, Answer, ReadFailedError, resume_from
+from .answer import NO_STORE, VARY, Answer, Outages, ReadFailedError, resume_from
 from .desk import Desk, Parked, Policy
 from .poll import Content, LongPoll
-from .prefer import PollRequest, entity_tags
-from .reads import Outages
+from .request import PollRequest, entity_tags
 from .stream import EventFeed
 
 _JSON: Final = (b"content-type", b"application/json")

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, final
+from typing import final
 
 from ..purgatory import Purgatory
-from .answer import NO_STORE, PLAIN_TEXT, Answer, UnreadBodyError
-from .asgi import MAX_AFTER, Ended, Message, Receive, Scope, Send, next_message, send_answer
-from .connected import Client, DisconnectedError, client
+from .answer import NO_STORE, PLAIN_TEXT, Answer
+from .connected import DisconnectedError, Inbox, Message, Receive, Scope, Send, client, send_answer
 from .desk import Desk
 from .signals import require_purgatory
-
-#: Bytes of a body to read ahead for the app while a block listens. Each message counts MESSAGE bytes more.
-READ_AHEAD: Final = 64 << 10
-MESSAGE: Final = 512
-#: Seconds that a body may fill READ_AHEAD without being read: no disconnect is noticed behind it.
-UNREAD: Final = 10.0
 
 
 @final
@@ -111,84 +104,3 @@ class PurgatoryMiddleware:
         finally:
             if self._desk.loop in (loop, None):  # else this is garbage of a loop that vanished
                 await self._desk.aclose()
-
-
-@final
-class Inbox(Client):
-    """The messages of one request, for its app and for the blocks of its handlers.
-
-    Until a block listens, the app calls the server's receive(). From then on, a task does: it keeps the messages for
-    the app, and tells the blocks of the disconnect.
-    """
-
-    #: ASGI's receive() and send() of the request.
-    from_server: Receive
-    to_server: Send
-    #: The task that calls receive(), since a block has listened.
-    listening: asyncio.Task[None] | None = None
-    #: Wakes the task and the app, once they have waited for room or a message.
-    _change: asyncio.Event | None = None
-
-    def send(self, message: Message) -> Awaitable[None]:
-        """The app's send()."""
-        self.has_begun = True
-        return self.to_server(message)
-
-    def receive(self) -> Awaitable[Message]:
-        """The app's receive()."""
-        return self.from_server() if self.listening is None else self._next(self.listening)
-
-    async def _next(self, listening: asyncio.Task[None]) -> Message:
-        while not self._kept:
-            if listening.done():
-                message: Message = await self.from_server()
-                return message
-            await self._changed()
-        message = self._kept[0]
-        if message["type"] != "http.disconnect":  # that is the last one, at every call
-            del self._kept[0]
-            self._note_change()
-        return message
-
-    def listen(self, ended: Ended) -> Callable[[], object]:
-        if self.listening is None:
-            self._kept: list[Message] = []
-            # Not by the loop's task factory: an eager task might call *ended* before this returns.
-            self.listening = asyncio.Task(self._keep(), loop=asyncio.get_running_loop())
-        return super().listen(ended)
-
-    async def _keep(self) -> None:
-        after = 0  # messages after the body
-        try:
-            while after <= MAX_AFTER:
-                message = await next_message(self.from_server)
-                is_over = message["type"] == "http.disconnect"
-                if is_over or not after:
-                    self._kept.append(message)
-                    self._note_change()
-                if is_over:
-                    self.tell(None)
-                    return
-                after += not message.get("more_body")
-                del message  # the next one may come in hours
-                if not after:
-                    await self._room()
-        except TimeoutError:
-            self.tell(UnreadBodyError(f"the body has more than {READ_AHEAD} bytes that nobody reads"))
-        finally:
-            self._note_change()
-
-    async def _room(self) -> None:
-        """Wait until the app has read what is too much. Raises: TimeoutError: it has read nothing."""
-        while sum(MESSAGE + len(message.get("body", b"")) for message in self._kept) >= READ_AHEAD:
-            async with asyncio.timeout(UNREAD):
-                await self._changed()
-
-    async def _changed(self) -> None:
-        self._change = self._change or asyncio.Event()
-        await self._change.wait()
-
-    def _note_change(self) -> None:
-        if self._change is not None:
-            self._change.set()
-            self._change.clear()

@@ -13,10 +13,9 @@ from ..arguments import Items
 from ..clock import cancellations, running_loop
 from ..core.kit import AwaitedWait, Core
 from .answer import NO_BODY, REFUSALS, Answer
-from .asgi import Receive
-from .connected import listener
+from .connected import Receive, listener
 from .desk import SLOTS, ClientOperation, Desk, Parked, Policy
-from .prefer import MAX_FIELD, Fields, K, PollRequest, Respond, wait_in_query, wait_preference
+from .request import MAX_FIELD, Fields, K, PollRequest, Respond, wait_in_query, wait_preference
 from .signals import SERVER_STOPS
 from .stream import EventAnswer, EventFeed, EventStream
 

@@ -15,11 +15,10 @@ from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .desk import Desk, Policy
 from .poll import Answering, Content
-from .prefer import K
 from .reads import Reader
+from .request import K
 from .signals import require_purgatory
-from .source import Source
-from .states import States
+from .source import Source, States
 
 if TYPE_CHECKING:
     from ..streams import EventLog
@@ -113,7 +112,7 @@ class LongPolling(Starting, Answering[K]):
         if isinstance(source, Purgatory):
             raise TypeError(f"purgatory must come before source: LongPolling(purgatory, source), got source={source!r}")
         require_purgatory(purgatory)
-        reader = Reader(source, max_body_bytes, max_reads)
+        reader = Reader[K](source, max_body_bytes, max_reads)
         require_text("media_type", media_type)
         self._desk: Final = Desk(
             purgatory, policy, polling=self, name=name, observers=observers, stop_signals=stop_signals

@@ -1,27 +1,26 @@
-"""Reads of a source: of versions and bodies in memory, and awaited ones, shared by polls that want the same; and the
-failures of those.
+"""Reads of a source: what it returns is checked, and kept for others that want the same. Awaited reads are shared by
+polls that want the same.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from contextvars import Context
 from functools import partial
-from math import inf
-from typing import Any, Final, Generic, cast, final
+from inspect import iscoroutinefunction
+from types import CoroutineType
+from typing import Any, Final, Generic, TypeVar, final
 
-from ..arguments import require_int
-from ..clock import cancellations
+from ..arguments import require_int, require_methods
 from ..core.kit import NO_CHECK
-from ..errors import GoneError, NotFoundError
-from .answer import ReadFailedError, SourceBusyError
-from .prefer import K
-from .source import Kept, Source, State, is_async_source, is_short, require_read, require_version
+from .answer import MAX_VERSION, Outages, SourceBusyError, is_entity_tag
+from .request import K
 
-logger = logging.getLogger("aiopurgatory")
+V = TypeVar("V")
+#: A version, and the body at that version.
+State = tuple[str, bytes]
 
 #: Seconds that a read may queue for one of the ``max_reads`` after its poll's time is up.
 MAX_QUEUE = 0.5
@@ -29,49 +28,104 @@ MAX_QUEUE = 0.5
 MAX_VERSIONS: Final = 1 << 20
 
 
-#: Seconds between two messages about a source that goes on failing.
-LOG_EVERY = 60.0
-#: The exceptions that web frameworks turn into answers. Names, since a framework may not be installed.
-_ANSWERS: Final = {"HTTPException", "Http404", "PermissionDenied"}
-_FRAMEWORKS: Final = {"aiohttp", "django", "litestar", "starlette", "werkzeug"}
+#: Nothing is kept for a client's version or a resource of more characters than this. Clients may send anything.
+MAX_KEY: Final = 200
+#: Bytes that an entry counts in addition to its own.
+_ENTRY: Final = 500
+
+
+def is_async_source(source: Any) -> bool:
+    """Return whether the methods of *source* have to be awaited.
+
+    Raises: TypeError: it is a class, or lacks a method; or one method is an ``async def`` and the other is not.
+    """
+    require_methods("source", source, ("version", "read"), "Source")
+    is_async, reads_async = iscoroutinefunction(source.version), iscoroutinefunction(source.read)
+    if is_async != reads_async:
+        one, other = ("version", "read") if is_async else ("read", "version")
+        raise TypeError(
+            f"source must have two plain methods or two async ones, got {source!r}: {one}() is an async def and "
+            f"{other}() is not"
+        )
+    return is_async
+
+
+def require_version(source: str, version: Any, method: str = "version") -> str:
+    """Return *version*, which *method* of the class named *source* has returned.
+
+    Raises: TypeError: it is no str; ValueError: it is short, and would not come back unchanged from an ETag.
+    """
+    what = "as the version " if method == "read" else ""
+    if not isinstance(version, str):
+        raise TypeError(f"{source}.{method}() must return {what}a str, got {_shown(version)}")
+    if len(version) <= MAX_VERSION and not is_entity_tag(version):
+        rule = (
+            "1 or more characters of printable ASCII without spaces or quotes, and not end in a compression suffix "
+            "such as -gzip"
+        )
+        shown = repr(version[:100]) + (f"... of {len(version):,} characters" if len(version) > 100 else "")
+        raise ValueError(f"{source}.{method}() must return {what}{rule}; got {shown}")
+    return version
+
+
+def require_read(source: str, version: str, found: Any) -> State:
+    """Return the version and the body of *found*, which read() of the class named *source* has returned.
+
+    Args: version: the version that read() was called with.
+
+    Raises: TypeError: it is neither bytes nor such a pair; ValueError: its version cannot be an ETag.
+    """
+    if isinstance(found, bytes):
+        return version, found
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise TypeError(f"{source}.read() must return bytes or (version, bytes), got {_shown(found)}")
+    newer, body = found
+    if not isinstance(body, bytes):
+        raise TypeError(f"{source}.read() must return bytes or (version, bytes), got a pair with {_shown(body)}")
+    return require_version(source, newer, "read"), body
+
+
+def _shown(returned: Any) -> str:
+    """Describe a value of a wrong type by its type: it may be long, or secret."""
+    if isinstance(returned, CoroutineType):
+        returned.close()  # else Python also warns of it
+        return "a coroutine; make both methods async def, or none"
+    return f"{type(returned).__name__}"
 
 
 @final
-class Outages:
-    """Logs failures to read *what*: the first with its traceback, then one a minute, with their number."""
+class Kept(Generic[V]):
+    """Keeps the newest entries, up to *max_bytes* in all."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._failed = 0
-        self._next = -inf
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._entries: dict[Hashable, tuple[V, int]] = {}
+        self.bytes = 0
 
-    async def watch(self, read: Callable[[], Awaitable[Any]]) -> Any:
-        """Await *read()*. Raises: ReadFailedError: it failed; an answer such as GoneError is no failure."""
-        try:
-            return await read()
-        except (Exception, asyncio.CancelledError) as exc:  # a closed pool may raise CancelledError
-            is_wanted = not cancellations()  # otherwise no poll waits for it, and it fails since it ends
-            if is_answer(exc) or (isinstance(exc, asyncio.CancelledError) and not is_wanted):
-                raise
-            if is_wanted:
-                self.note(exc)
-            raise ReadFailedError("the source could not be read") from exc
+    def __len__(self) -> int:
+        return len(self._entries)
 
-    def note(self, exc: BaseException) -> None:
-        """Log *exc*, if it is time."""
-        self._failed += 1
-        now = asyncio.get_running_loop().time()
-        if now >= self._next:
-            self._next = now + LOG_EVERY
-            text = "%s cannot be read, and clients are answered 503: %r; failed calls so far: %d"
-            logger.error(text, self._what, exc, self._failed, exc_info=exc)
+    def get(self, wanted: Hashable) -> V | None:
+        return self._entries.get(wanted, (None, 0))[0]
+
+    def keep(self, wanted: Hashable, value: V, size: int) -> None:
+        """Keep *value*, of *size* bytes, in place of an earlier one."""
+        self._drop(wanted)
+        size += _ENTRY
+        if size <= self._max_bytes:
+            self._entries[wanted] = value, size
+            self.bytes += size
+            while self.bytes > self._max_bytes:
+                self._drop(next(iter(self._entries)))
+
+    def _drop(self, wanted: Hashable) -> None:
+        _, size = self._entries.pop(wanted, (None, 0))
+        self.bytes -= size
 
 
-def is_answer(exc: BaseException) -> bool:
-    """Is *exc* an answer to the client, and no failure of the source? Clients of databases also raise status codes."""
-    return isinstance(exc, (GoneError, NotFoundError)) or any(
-        base.__name__ in _ANSWERS and base.__module__.partition(".")[0] in _FRAMEWORKS for base in type(exc).__mro__
-    )
+def is_short(resource: Any, since: str | None) -> bool:
+    """Whether to keep the body for a client with these."""
+    return len(since or "") <= MAX_KEY and len(str(resource)) <= MAX_KEY
 
 
 @final
@@ -197,11 +251,11 @@ class Reader(Generic[K]):
     Raises: TypeError, ValueError: an argument has a wrong type, or is out of its range.
     """
 
-    def __init__(self, source: Source[K], max_body_bytes: int, max_reads: int) -> None:
+    def __init__(self, source: Any, max_body_bytes: int, max_reads: int) -> None:
         is_async = is_async_source(source)
         require_int("max_body_bytes", max_body_bytes, 0)
         require_int("max_reads", max_reads, 1)
-        self._source: Final = cast(Any, source)
+        self._source: Final = source
         self._name: Final = type(source).__name__
         # In an empty context: what they return is for many requests.
         version, read = self._source.version, self._source.read

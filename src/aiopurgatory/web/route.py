@@ -9,17 +9,15 @@ from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
-from urllib.parse import unquote_plus
 
 from ..arguments import Items, require, require_function, require_items, require_plain_function
 from ..errors import PurgatoryClosedError
 from .answer import NO_STORE, REFUSALS, Answer, RequestError
-from .asgi import Message, Receive, RequestScope, Scope, Send, deliver, read_body, send_answer, start_of
-from .connected import listener
+from .connected import Message, Receive, Scope, Send, deliver, listener, send_answer, start_of
 from .desk import Policy
 from .poll import Answering, Content, answer_poll
 from .polling import events_of
-from .prefer import MAX_FIELD, PollRequest, Respond
+from .request import PollRequest, RequestScope, Respond, after_of_query, joined, lines, read_body, wait_of_query
 from .stream import EventStream
 
 if TYPE_CHECKING:
@@ -76,7 +74,7 @@ class Endpoint(ABC):
     ) -> None:
         self._content: Final = _content_of(served, policy)
         if self._content.has_ids:
-            since = since or _after_in_query
+            since = since or after_of_query
         require_items("methods", methods, "method")
         self._methods: tuple[str, ...] = (*methods, "HEAD") if "GET" in methods else tuple(methods)
         #: Those of the fields of a request. The first one may be a login.
@@ -87,6 +85,8 @@ class Endpoint(ABC):
 
     async def _request(self, scope: Scope, receive: Receive) -> PollRequest[Any] | Answer:
         """Return the request; or the answer, if its method is refused, or a function cannot read it."""
+        if scope["type"] != "http":
+            raise TypeError(f"{type(self).__name__} answers HTTP, got a scope of type {scope['type']!r}")
         method, desk = scope["method"], self._content.desk
         if method not in self._methods:
             return self._refuse_method(scope)
@@ -206,12 +206,10 @@ class LongPollRoute(Endpoint):
         )
         if respond is not None:
             require_plain_function("respond", respond)
-        self._functions.update(given(wait=wait or _wait_in_query))
+        self._functions.update(given(wait=wait or wait_of_query))
         self._respond: Final = respond
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            raise TypeError(f"LongPollRoute answers HTTP, got a scope of type {scope['type']!r}")
         try:
             request = await self._request(scope, receive)
             if isinstance(request, Answer):
@@ -304,8 +302,6 @@ class EventRoute(Endpoint):
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            raise TypeError(f"EventRoute answers HTTP, got a scope of type {scope['type']!r}")
         request = await self._request(scope, receive)
         if isinstance(request, Answer):
             await send_answer(request, send)
@@ -373,32 +369,3 @@ def _content_of(served: object, policy: Policy | None) -> Content[Any]:
         require(policy is None, "policy", f"left out here: the {type(served).__name__} has one", policy)
         return served._content
     return events_of("served must be a LongPolling, a LogPolling or an EventLog", served, policy)
-
-
-def _in_query(scope: Scope, name: bytes, most: int) -> str | None:
-    """The first *name* in the query, up to *most* bytes. To parse a long query takes half a second per megabyte."""
-    query: bytes = scope["query_string"]
-    if not query:
-        return None
-    _, found, rest = (b"&" + query).partition(b"&" + name + b"=")
-    return unquote_plus(rest.partition(b"&")[0][:most].decode("latin-1")) if found else None
-
-
-def _wait_in_query(scope: Scope) -> str | None:
-    return _in_query(scope, b"wait", MAX_FIELD + 1)
-
-
-def _after_in_query(scope: Scope) -> str | None:
-    """Return the ``after`` of the query: the id of the last event that a page had before it was loaded again."""
-    return _in_query(scope, b"after", MAX_FIELD) or None
-
-
-def lines(scope: Scope, header: bytes) -> list[bytes]:
-    """Return the lines of a header."""
-    return [value for name, value in scope["headers"] if name == header]
-
-
-def joined(found: list[bytes]) -> str | None:
-    """Join the lines of a header into one list (RFC 9110). Returns: None if there are none, or together too many."""
-    text = b", ".join(found)
-    return text.decode("latin-1") if found and len(text) <= MAX_FIELD else None

@@ -1,26 +1,21 @@
-"""Sources: the state that clients poll. What a source returns is checked, and kept for others that want the same."""
+"""Sources: the state that clients poll, as the content of polls and of event streams."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Hashable
-from inspect import iscoroutinefunction
-from types import CoroutineType
-from typing import Any, Final, Generic, Protocol, TypeVar, final
+from typing import Final, Generic, Protocol, TypeVar, cast, final
 
-from ..arguments import require_methods
-from .answer import MAX_VERSION, is_entity_tag
-from .prefer import K
+from ..core.kit import NO_CHECK, AwaitedWait, core_of
+from ..errors import GoneError
+from ..waits import read_until
+from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag, tag_of
+from .desk import Desk, Parked
+from .poll import Content, LongPoll, ReadPoll
+from .reads import Asking, Reader, State
+from .request import ANY, K, PollRequest
+from .stream import EventFeed, event
 
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
-V = TypeVar("V")
-
-#: A version, and the body at that version.
-State = tuple[str, bytes]
-
-#: Nothing is kept for a client's version or a resource of more characters than this. Clients may send anything.
-MAX_KEY: Final = 200
-#: Bytes that an entry counts in addition to its own.
-_ENTRY: Final = 500
 
 
 class Source(Protocol[K_contra]):
@@ -79,95 +74,115 @@ class Source(Protocol[K_contra]):
         ...
 
 
-def is_async_source(source: Source[K]) -> bool:
-    """Return whether the methods of *source* have to be awaited.
+@final
+class States(Content[K]):
+    """The states of the source of *reader*, in bodies of the type *media_type*."""
 
-    Raises: TypeError: it is a class, or lacks a method; or one method is an ``async def`` and the other is not.
-    """
-    require_methods("source", source, ("version", "read"), "Source")
-    is_async, reads_async = iscoroutinefunction(source.version), iscoroutinefunction(source.read)
-    if is_async != reads_async:
-        one, other = ("version", "read") if is_async else ("read", "version")
-        raise TypeError(
-            f"source must have two plain methods or two async ones, got {source!r}: {one}() is an async def and "
-            f"{other}() is not"
-        )
-    return is_async
+    def __init__(self, desk: Desk, reader: Reader[K], media_type: bytes) -> None:
+        super().__init__(desk)
+        self.reader: Final = reader
+        self._media_type: Final = (b"content-type", media_type)
 
+    def feed(self, request: PollRequest[K]) -> StateFeed[K]:
+        return StateFeed(self, request)
 
-def require_version(source: str, version: Any, method: str = "version") -> str:
-    """Return *version*, which *method* of the class named *source* has returned.
+    async def answer(self, request: PollRequest[K], wait: float, parked: Parked) -> Answer:
+        feed, peek = StateFeed(self, request), self.reader.peek
+        feed.is_late = wait <= 0
+        if peek is None:
+            is_new = await self._await(feed, request, wait, parked)
+        elif not (is_new := await feed.read(NO_CHECK)) and wait > 0:
+            poll = LongPoll(request, self.desk.policy.timeout(wait), peek, feed.version)
+            self.desk.park(poll, request, parked)
+            del poll, request  # an exception keeps this frame, and a parked poll no more of it than it needs
+            await parked[0]
+            feed.known, feed.is_late = (feed.version,), True
+            is_new = await feed.read(NO_CHECK)
+        return feed.answer(is_new, self._media_type)
 
-    Raises: TypeError: it is no str; ValueError: it is short, and would not come back unchanged from an ETag.
-    """
-    what = "as the version " if method == "read" else ""
-    if not isinstance(version, str):
-        raise TypeError(f"{source}.{method}() must return {what}a str, got {_shown(version)}")
-    if len(version) <= MAX_VERSION and not is_entity_tag(version):
-        rule = (
-            "1 or more characters of printable ASCII without spaces or quotes, and not end in a compression suffix "
-            "such as -gzip"
-        )
-        shown = repr(version[:100]) + (f"... of {len(version):,} characters" if len(version) > 100 else "")
-        raise ValueError(f"{source}.{method}() must return {what}{rule}; got {shown}")
-    return version
-
-
-def require_read(source: str, version: str, found: Any) -> State:
-    """Return the version and the body of *found*, which read() of the class named *source* has returned.
-
-    Args: version: the version that read() was called with.
-
-    Raises: TypeError: it is neither bytes nor such a pair; ValueError: its version cannot be an ETag.
-    """
-    if isinstance(found, bytes):
-        return version, found
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise TypeError(f"{source}.read() must return bytes or (version, bytes), got {_shown(found)}")
-    newer, body = found
-    if not isinstance(body, bytes):
-        raise TypeError(f"{source}.read() must return bytes or (version, bytes), got a pair with {_shown(body)}")
-    return require_version(source, newer, "read"), body
-
-
-def _shown(returned: Any) -> str:
-    """Describe a value of a wrong type by its type: it may be long, or secret."""
-    if isinstance(returned, CoroutineType):
-        returned.close()  # else Python also warns of it
-        return "a coroutine; make both methods async def, or none"
-    return f"{type(returned).__name__}"
+    async def _await(self, feed: StateFeed[K], request: PollRequest[K], wait: float, parked: Parked) -> bool | None:
+        purgatory = self.desk.purgatory
+        if wait <= 0 and not purgatory.is_open:
+            return await feed.read(NO_CHECK)
+        timeout = self.desk.policy.timeout(wait) if wait > 0 else 0.0  # 0: one read
+        poll = ReadPoll(core_of(purgatory), request, timeout, feed.hurry)
+        self.desk.park(poll, request, parked)
+        del poll, request  # as above
+        return await read_until(cast("AwaitedWait", parked[0]), feed.read_again)
 
 
 @final
-class Kept(Generic[V]):
-    """Keeps the newest entries, up to *max_bytes* in all."""
+class StateFeed(EventFeed, Asking, Generic[K]):
+    """The newest state, whenever the client has another one: a poll gets the first, a stream each."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._entries: dict[Hashable, tuple[V, int]] = {}
-        self.bytes = 0
+    is_over = False
+    __slots__ = ("_body", "_is_full", "_reader", "_resource", "_seen", "_status", "is_awaited", "known", "version")
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    def __init__(self, states: States[K], request: PollRequest[K]) -> None:
+        Asking.__init__(self)
+        self.is_awaited = states.reader.peek is None
+        self._reader, self._resource = states.reader, request.resource
+        #: The versions that the client has.
+        self.known = request.known()
+        #: The last version that was read, and the last result of version(), which may be older. Empty: none yet.
+        self.version = self._seen = ""
+        #: The answer to a poll without news: its status, where 304 answers an If-None-Match; whether it has the body.
+        self._status = 304 if request.since is None else 204
+        self._is_full = request.respond is not None
+        self._body: bytes | None = None
 
-    def get(self, wanted: Hashable) -> V | None:
-        return self._entries.get(wanted, (None, 0))[0]
+    def has_news(self, is_checked: bool) -> bool:
+        peek = self._reader.peek
+        return is_checked if peek is None else peek(self._resource) != self._seen
 
-    def keep(self, wanted: Hashable, value: V, size: int) -> None:
-        """Keep *value*, of *size* bytes, in place of an earlier one."""
-        self._drop(wanted)
-        size += _ENTRY
-        if size <= self._max_bytes:
-            self._entries[wanted] = value, size
-            self.bytes += size
-            while self.bytes > self._max_bytes:
-                self._drop(next(iter(self._entries)))
+    def start_over(self, exc: GoneError) -> None:
+        self.known = ()
 
-    def _drop(self, wanted: Hashable) -> None:
-        _, size = self._entries.pop(wanted, (None, 0))
-        self.bytes -= size
+    async def next(self, check: int) -> bytes:
+        if not await self.read(check):
+            return b""
+        body, self._body = self._body or b"", None
+        self.known = (self.version,)
+        return event(tag_of(self.version), body)
 
+    async def read(self, check: int) -> bool:
+        """Read the version, and the body if the answer has one. Returns: whether the client does not have it."""
+        reader, resource, is_awaited = self._reader, self._resource, self.is_awaited
+        # Without an await if it is plain: this is the hot path.
+        version = await reader.version(resource, check, self) if is_awaited else reader.version_now(resource)
+        self.version = self._seen = version
+        if self.known is ANY:
+            self.known = (version,)
+        if self._has_it() and not (self._is_full and self.is_late):
+            return False
+        wanted = (resource, self.known[0] if len(self.known) == 1 else None, version)
+        found = await reader.body(wanted, check, self) if is_awaited else reader.body_now(wanted)
+        self.version, self._body = found
+        return not self._has_it()
 
-def is_short(resource: Any, since: str | None) -> bool:
-    """Whether to keep the body for a client with these."""
-    return len(since or "") <= MAX_KEY and len(str(resource)) <= MAX_KEY
+    async def read_again(self, poll: ReadPoll[K]) -> bool | None:
+        """Read for *poll*, which waits for it. Returns: None: there is nothing new."""
+        # Before the first read, checks may have missed this.
+        check = poll.bell.check if self.version else NO_CHECK
+        try:
+            return await self.read(check) or None
+        except SourceBusyError:
+            # The last read could not begin. It was only to find a change without a check.
+            is_called = poll.bell.is_checked or poll.bell.is_rung
+            if is_called or self._is_full or not (self.version and self._has_it()):
+                raise
+            return None
+        finally:
+            del poll  # an exception keeps this frame
+
+    def answer(self, is_new: bool | None, media_type: RawHeader) -> Answer:
+        """Return the answer to a poll, of what was read last."""
+        headers, body = [etag(self.version), NO_STORE, VARY], self._body if is_new or self._is_full else None
+        if body is not None:
+            headers.append(media_type)
+        return Answer(200 if is_new else self._status, body or b"", headers, self.version)
+
+    def _has_it(self) -> bool:
+        """Whether the client has the last version that was read: that, or the digest of a long one."""
+        version, known = self.version, self.known
+        return version in known or (len(version) > MAX_VERSION and tag_of(version) in known)

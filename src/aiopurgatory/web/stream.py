@@ -18,9 +18,9 @@ from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..sse import event_text
 from ..waits import UntilEnded
 from .answer import NO_STORE, REFUSALS, Answer, ExpiredError, ReadFailedError, ReplacedError, UnreadBodyError, as_text
-from .asgi import is_disconnect
+from .connected import is_disconnect
 from .desk import SLOTS, ClientOperation, Desk, Policy
-from .prefer import K, PollRequest
+from .request import K, PollRequest
 
 #: The years 2000 to 2099, in seconds since the epoch.
 _CENTURY: Final = (946_684_800, 4_102_444_800)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blacksheep import Application, Request, Response, get, post
+from blacksheep import Application, Request, Response, get
 
 from aiopurgatory import PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.web import DisconnectedError, PurgatoryMiddleware, while_connected
@@ -25,14 +25,4 @@ async def next_job() -> str:
         return await jobs.next_job()
 
 
-@post("/put")
-async def put() -> str:
-    return jobs.put()
-
-
-@get("/state")
-async def state() -> str:
-    return jobs.state()
-
-
-app = PurgatoryMiddleware(blacksheep, jobs.purgatory)
+app = jobs.told(PurgatoryMiddleware(blacksheep, jobs.purgatory))

@@ -21,14 +21,6 @@ async def next_job(request: HttpRequest) -> HttpResponse:
     return HttpResponse(await jobs.next_job())
 
 
-async def put(request: HttpRequest) -> HttpResponse:
-    return HttpResponse(jobs.put())
-
-
-async def state(request: HttpRequest) -> HttpResponse:
-    return HttpResponse(jobs.state())
-
-
 class Busy:
     async_capable, sync_capable = True, False
 
@@ -44,9 +36,9 @@ class Busy:
         return HttpResponse(status=503, headers={"Retry-After": "1"}) if is_refusal else None
 
 
-urlpatterns = [path("next", next_job), path("put", put), path("state", state)]
+urlpatterns = [path("next", next_job)]
 settings.configure(
     ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="x", LOGGING_CONFIG=None, MIDDLEWARE=[f"{__name__}.Busy"]
 )
 django.setup()
-app = PurgatoryMiddleware(get_asgi_application(), jobs.purgatory)
+app = jobs.told(PurgatoryMiddleware(get_asgi_application(), jobs.purgatory))

@@ -18,16 +18,6 @@ class Next:
             response.text = await jobs.next_job()
 
 
-class Put:
-    async def on_post(self, request: Any, response: Any) -> None:
-        response.text = jobs.put()
-
-
-class State:
-    async def on_get(self, request: Any, response: Any) -> None:
-        response.text = jobs.state()
-
-
 async def busy(request: Any, response: Any, exc: Exception, params: Any) -> None:
     raise falcon.HTTPServiceUnavailable(retry_after=1)
 
@@ -35,6 +25,4 @@ async def busy(request: Any, response: Any, exc: Exception, params: Any) -> None
 falcon_app: Any = falcon.asgi.App()
 falcon_app.add_error_handler((PurgatoryClosedError, PurgatoryFullError, DisconnectedError), busy)
 falcon_app.add_route("/next", Next())
-falcon_app.add_route("/put", Put())
-falcon_app.add_route("/state", State())
-app = PurgatoryMiddleware(falcon_app, jobs.purgatory)
+app = jobs.told(PurgatoryMiddleware(falcon_app, jobs.purgatory))

@@ -8,21 +8,14 @@ from aiopurgatory.web import PurgatoryMiddleware, while_connected
 
 from . import jobs
 
-app = FastAPI()
-app.add_middleware(PurgatoryMiddleware, purgatory=jobs.purgatory)
+fastapi = FastAPI()
+fastapi.add_middleware(PurgatoryMiddleware, purgatory=jobs.purgatory)
 
 
-@app.get("/next")
+@fastapi.get("/next")
 async def next_job() -> str:
     async with while_connected():
         return await jobs.next_job()
 
 
-@app.post("/put")
-async def put() -> str:
-    return jobs.put()
-
-
-@app.get("/state")
-async def state() -> str:
-    return jobs.state()
+app = jobs.told(fastapi)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Litestar, Request, Response, get, post
+from litestar import Litestar, Request, Response, get
 
 from aiopurgatory import PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.web import PurgatoryMiddleware, while_connected
@@ -18,19 +18,9 @@ async def next_job() -> str:
         return await jobs.next_job()
 
 
-@post("/put", media_type="text/plain")
-async def put() -> str:
-    return jobs.put()
-
-
-@get("/state", media_type="text/plain")
-async def state() -> str:
-    return jobs.state()
-
-
 def busy(request: Request[Any, Any, Any], exc: Exception) -> Response[bytes]:
     return Response(b"", status_code=503, headers={"Retry-After": "1"})
 
 
-litestar = Litestar([next_job, put, state], exception_handlers={PurgatoryClosedError: busy, PurgatoryFullError: busy})
-app = PurgatoryMiddleware(litestar, jobs.purgatory)
+litestar = Litestar([next_job], exception_handlers={PurgatoryClosedError: busy, PurgatoryFullError: busy})
+app = jobs.told(PurgatoryMiddleware(litestar, jobs.purgatory))

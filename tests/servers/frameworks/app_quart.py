@@ -11,26 +11,19 @@ from aiopurgatory.web import PurgatoryMiddleware
 
 from . import jobs
 
-app: Any = Quart(__name__)
-app.asgi_app = PurgatoryMiddleware(app.asgi_app, jobs.purgatory)
+quart: Any = Quart(__name__)
+quart.asgi_app = PurgatoryMiddleware(quart.asgi_app, jobs.purgatory)
 
 
-@app.errorhandler(PurgatoryClosedError)
-@app.errorhandler(PurgatoryFullError)
+@quart.errorhandler(PurgatoryClosedError)
+@quart.errorhandler(PurgatoryFullError)
 async def busy(exc: Exception) -> tuple[str, int, dict[str, str]]:
     return "", 503, {"Retry-After": "1"}
 
 
-@app.get("/next")
+@quart.get("/next")
 async def next_job() -> str:
     return await jobs.next_job()
 
 
-@app.post("/put")
-async def put() -> str:
-    return jobs.put()
-
-
-@app.get("/state")
-async def state() -> str:
-    return jobs.state()
+app = jobs.told(quart)

@@ -23,14 +23,6 @@ async def next_job(request: Request) -> PlainTextResponse:
         return PlainTextResponse(await jobs.next_job())
 
 
-async def put(request: Request) -> PlainTextResponse:
-    return PlainTextResponse(jobs.put())
-
-
-async def state(request: Request) -> PlainTextResponse:
-    return PlainTextResponse(jobs.state())
-
-
 async def socket(websocket: WebSocket) -> None:
     """Each message asks for a job. The socket itself tells that its client has left."""
     await websocket.accept()
@@ -57,12 +49,6 @@ async def while_it_is_open(websocket: WebSocket, work: Coroutine[Any, Any, str])
         leaving.cancel()
 
 
-app = Starlette(
-    routes=[
-        Route("/next", next_job),
-        Route("/put", put, methods=["POST"]),
-        Route("/state", state),
-        WebSocketRoute("/socket", socket),
-    ]
-)
-app.add_middleware(PurgatoryMiddleware, purgatory=jobs.purgatory)
+starlette = Starlette(routes=[Route("/next", next_job), WebSocketRoute("/socket", socket)])
+starlette.add_middleware(PurgatoryMiddleware, purgatory=jobs.purgatory)
+app = jobs.told(starlette)

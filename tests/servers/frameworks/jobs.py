@@ -1,5 +1,7 @@
 """A queue of jobs: what each app of this folder serves, and what it tells the test.
 
+An ASGI app has the first of these alone; told() has the others, as they do not depend on the framework.
+
 GET /next     waits for a job, and answers with its number; "none" after 300 s
 POST /put     a new job; answers with the state
 GET /state    "WAITS JOBS HANDED": the waits, the jobs that nobody has, and those that were handed out
@@ -7,7 +9,9 @@ GET /state    "WAITS JOBS HANDED": the waits, the jobs that nobody has, and thos
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from itertools import count
+from typing import Any
 
 from aiopurgatory import Purgatory
 
@@ -41,3 +45,16 @@ async def next_job() -> str:
     job = await purgatory.wait_for(take, ["jobs"], timeout=300.0, on_undelivered=put_back, default=None)
     handed += job is not None
     return "none" if job is None else str(job)
+
+
+def told(app: Callable[[Any, Any, Any], Awaitable[None]]) -> Any:
+    async def around(scope: Any, receive: Any, send: Any) -> None:
+        answer = {"/put": put, "/state": state}.get(scope.get("path", ""))
+        if answer is None:
+            await app(scope, receive, send)
+            return
+        body = answer().encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
+
+    return around

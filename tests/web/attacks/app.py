@@ -4,10 +4,8 @@ GET /polls/{topic}      a long poll
 POST /polls/{topic}     a new version
 GET /events/{topic}     a stream of events
 GET /waits/{topic}      waits for 100 s in a handler of its own
-GET /named/{topic}      a long poll of ?client=
 POST /flood/{topic}     ?times= new versions from a thread, and answers how long the loop's thread has worked on them
-GET /slow/{topic}       a long poll of a database in a brown-out: each read fails after a second
-GET /never/{topic}      the same of one that never answers
+GET /never/{topic}      a long poll of a database that never answers
 /plain/{path}           answers at once, without the library
 GET /parsed/{path}      answers at once, but parses its whole query
 GET /statistics         of the purgatory, the CPU time of the loop's thread, and the routes' part of that
@@ -21,7 +19,7 @@ from dataclasses import asdict
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,35 +27,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aiopurgatory import Purgatory
 from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy, while_connected
 
+from ..apps import Topics
+
 #: In the purgatory.
 PLACES = 200
 
 
-class Topics:
-    """Each topic is a counter."""
-
-    def __init__(self) -> None:
-        self.counters: dict[str, int] = {}
-
-    def version(self, topic: str) -> str:
-        return str(self.counters.get(topic, 0))
-
-    def read(self, topic: str, since: str | None, version: str) -> bytes:
-        return b"[%b]" % version.encode()
-
-    def bump(self, topic: str) -> None:
-        self.counters[topic] = self.counters.get(topic, 0) + 1
-
-
 class BrownOut:
-    """A database that does not answer in time."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds = seconds
+    """A database that does not answer."""
 
     async def version(self, topic: str) -> str:
-        async with asyncio.timeout(self.seconds):
-            await asyncio.Event().wait()
+        await asyncio.Event().wait()
         return ""
 
     async def read(self, topic: str, since: str | None, version: str) -> bytes:
@@ -87,11 +67,6 @@ class Meter:
 
 async def parsed(scope: Scope, receive: Receive, send: Send) -> None:
     await Response(str(len(Request(scope).query_params)))(scope, receive, send)
-
-
-def client(scope: Scope) -> str | None:
-    """The client's name for itself."""
-    return HTTPConnection(scope).query_params.get("client")
 
 
 def starlette(**streams: Any) -> Starlette:
@@ -137,9 +112,7 @@ def starlette(**streams: Any) -> Starlette:
     return Starlette(
         routes=[
             polls("/polls", LongPollRoute(polling)),
-            polls("/named", LongPollRoute(polling, client=client)),
-            polls("/slow", LongPollRoute(LongPolling(purgatory, BrownOut(1.0), policy=policy))),
-            polls("/never", LongPollRoute(LongPolling(purgatory, BrownOut(None), policy=policy))),
+            polls("/never", LongPollRoute(LongPolling(purgatory, BrownOut(), policy=policy))),
             Route("/events/{topic:path}", Meter(EventRoute(polling))),
             Route("/waits/{topic}", wait),
             Route("/polls/{topic}", publish, methods=["POST"]),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ..proxies.programs import HAProxy, Nginx, Proxy
-from .attackers import attacked, crowd, leave, request, seconds_until_free, serve_another, trickle
-from .conftest import Figure
+from .attackers import attacked, crowd, leave, request, serve_another, trickle, wait_until_free
 
 SERVERS = [
     "uvicorn-asyncio-h11",
@@ -29,13 +28,13 @@ KNOWN = 'If-None-Match: "0"'
 
 @each_path
 @each
-def test_bodies_that_trickle_keep_no_place(server: str, path: str, figure: Figure) -> None:
+def test_bodies_that_trickle_keep_no_place(server: str, path: str) -> None:
     requests = [request(path, KNOWN, field) for field in BODIES]
     with attacked(server) as served, crowd(served, *requests) as clients:
         trickle(clients, BODIES.values())
         serve_another(served)
         leave(clients)
-        figure(f"{len(clients)} places free after {seconds_until_free(served):.2f} s")
+        wait_until_free(served)
 
 
 @each_path
@@ -46,9 +45,7 @@ def test_bodies_that_trickle_keep_no_place(server: str, path: str, figure: Figur
         (Nginx, {"location /polls/ {": "location / {\nproxy_buffering off; proxy_request_buffering off;"}),
     ],
 )
-def test_bodies_through_a_proxy_keep_no_place(
-    kind: type[Proxy], changes: dict[str, str], path: str, figure: Figure
-) -> None:
+def test_bodies_through_a_proxy_keep_no_place(kind: type[Proxy], changes: dict[str, str], path: str) -> None:
     requests = [request(path, KNOWN, field) for field in BODIES]
     with (
         attacked("uvicorn-uvloop-httptools") as served,
@@ -58,14 +55,14 @@ def test_bodies_through_a_proxy_keep_no_place(
         trickle(clients, BODIES.values())
         serve_another(served)
         leave(clients)
-        figure(f"{len(clients)} places free after {seconds_until_free(served):.2f} s")
+        wait_until_free(served)
 
 
 @each
-def test_request_behind_a_stream_keeps_no_place_for_long(server: str, figure: Figure) -> None:
+def test_request_behind_a_stream_keeps_no_place_for_long(server: str) -> None:
     """That is, when the stream has reached its max_age."""
     sent = request("/events/n") + request("/plain/n")
     with attacked(server, "brief") as served, crowd(served, sent) as clients:
         serve_another(served)
         leave(clients)
-        figure(f"{len(clients)} places free after {seconds_until_free(served):.2f} s")
+        wait_until_free(served)

@@ -29,11 +29,12 @@ MALFORMED = [
     "localhost/",
     "*",
 ]
+REPEATED: list[list[str]] = [[], ["localhost", "localhost"], ["localhost", "example.com"]]
 
 
-@pytest.mark.parametrize("host", LOOPBACK + ELSEWHERE + MALFORMED)
-def test_only_loopback_names_are_allowed_by_default(host: str) -> None:
-    assert Hosts(Hosts.LOOPBACK).allow([host]) is (host in LOOPBACK)
+@pytest.mark.parametrize("host", [*LOOPBACK, *ELSEWHERE, *MALFORMED, *REPEATED], ids=str)
+def test_only_loopback_names_are_allowed_by_default(host: Any) -> None:
+    assert Hosts(Hosts.LOOPBACK).allow(host if isinstance(host, list) else [host]) is (host in LOOPBACK)
 
 
 @pytest.mark.parametrize("path", ["/", "/state", "/search?key=x", "/nothing"])
@@ -50,11 +51,6 @@ async def test_other_host_is_refused_and_told_the_parameter(path: str) -> None:
             assert answer.headers["content-type"] == "text/plain; charset=utf-8"
             assert "default-src 'none'" in answer.headers["content-security-policy"]
             assert not polls_of(inspector).is_open
-
-
-@pytest.mark.parametrize("headers", [[], ["localhost", "localhost"], ["localhost", "example.com"]])
-def test_host_must_be_named_once(headers: list[str]) -> None:
-    assert not Hosts(Hosts.LOOPBACK).allow(headers)
 
 
 @pytest.mark.parametrize(
@@ -78,21 +74,6 @@ def test_host_must_be_named_once(headers: list[str]) -> None:
 )
 def test_allowed_hosts_are_names_and_patterns(allowed: Any, host: str, holds: bool) -> None:
     assert Hosts(allowed).allow([host]) is holds
-
-
-@pytest.mark.parametrize(
-    "name", ["a.com:80", "http://a.com", "a.com/", "", "*.", "a.*", "*x", "**", "::1", "a b", "ä.de", 7]
-)
-def test_host_that_could_never_match_is_refused(name: Any) -> None:
-    with pytest.raises(ValueError, match=r"allowed_hosts must be names without a port, such as .*, got "):
-        Inspector([Purgatory()], allowed_hosts=["localhost", name])
-
-
-def test_allowed_hosts_must_be_a_list_that_is_not_empty() -> None:
-    with pytest.raises(TypeError, match=r"allowed_hosts must be an iterable of names, got 'localhost'"):
-        Inspector([Purgatory()], allowed_hosts="localhost")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="allowed_hosts must name at least one host, got none"):
-        Inspector([Purgatory()], allowed_hosts=[])
 
 
 FOREIGN = [
@@ -129,9 +110,3 @@ async def test_other_origin_reads_nothing_even_if_cors_allows_it(headers: dict[s
 async def test_own_page_and_links_to_it_are_served(headers: dict[str, str]) -> None:
     async with Purgatory() as purgatory, serve(Inspector([purgatory])) as port:
         assert (await get(port, "/", **headers)).status == 200
-
-
-async def test_long_query_is_refused_before_it_is_parsed() -> None:
-    async with Purgatory() as purgatory, serve(Inspector([purgatory])) as port:
-        for path in ("/state", "/search"):
-            assert (await get(port, f"{path}?{'a=&' * 3_000}")).status == 414

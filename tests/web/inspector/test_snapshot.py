@@ -128,23 +128,6 @@ async def test_nothing_that_ended_is_kept() -> None:
         assert gone() is None
 
 
-@pytest.mark.parametrize("taking", ["keys", "search"])
-async def test_nothing_that_ends_meanwhile_is_kept(
-    purgatory: Purgatory, taking: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(snapshot, "TURN", 0.0)  # one key per loop iteration
-    gone = [weakref.ref(purgatory.watch(Wait(None), [number])) for number in range(50)]
-    names = Names(True)
-    task = asyncio.create_task(
-        snapshot.take_keys(purgatory, names) if taking == "keys" else snapshot.find(purgatory, names, "nowhere")
-    )
-    for number, op in enumerate(gone):
-        await asyncio.sleep(0)  # it has just been visited
-        purgatory.cancel_for_key(number)
-        assert op() is None
-    await task
-
-
 # the loop is not held
 
 
@@ -168,34 +151,24 @@ async def test_loop_has_its_turns_while_many_keys_are_visited(monkeypatch: pytes
             assert turns > 3
 
 
-async def test_keys_may_come_and_go_while_they_are_visited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_may_come_and_go_and_none_that_ends_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "TURN", 0.0)  # a turn for each key
     async with Purgatory() as purgatory:
-        ops = [purgatory.watch(Wait(None), [number]) for number in range(100)]
         for looking in (
             snapshot.take_keys(purgatory, Names(True)),
             snapshot.find(purgatory, Names(True), "nowhere"),
         ):
+            ops = [weakref.ref(purgatory.watch(Wait(None), [number])) for number in range(100)]
             task = asyncio.create_task(looking)
-            while not task.done():
-                await asyncio.sleep(0)
-                if ops:
-                    ops.pop().cancel()
-                    purgatory.watch(Wait(None), [f"new {len(ops)}"])
-            assert task.result()["scope"]["keys"] == 100
+            for number, op in enumerate(ops):
+                await asyncio.sleep(0)  # it has just been visited
+                purgatory.cancel_for_key(number)
+                assert op() is None
+                purgatory.watch(Wait(None), [f"new {number}"])
+            assert (await task)["scope"]["keys"] == 100
+            for number in range(100):
+                purgatory.cancel_for_key(f"new {number}")
         check_invariants(purgatory)
-
-
-async def test_purgatory_may_close_during_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "TURN", 0.0)
-    async with shown() as (purgatory, port):
-        for number in range(1000):
-            purgatory.watch(Wait(None), [number])
-        poll = asyncio.create_task(state(port))
-        await asyncio.sleep(0.02)
-        purgatory.close()
-        last = await state_with(port, failed=1000)
-        assert (last["state"], last["oldest"], (await poll)["state"] in ("open", "closed")) == ("closed", [], True)
 
 
 async def test_snapshots_leave_the_purgatory_as_it_is() -> None:

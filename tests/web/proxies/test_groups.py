@@ -84,9 +84,6 @@ def test_groups_every_poll_is_answered_by_its_own_group(kind: type[Proxy], group
     assert set(channels) == {"group-1", "group-2"}
     for number, (earlier, later) in enumerate(zip(first, statistics(groups), strict=True), 1):
         told = channels.count(f"group-{number}")
-        print(
-            kind.language, f"group-{number}", told, "topics", [(w["published"], w["received"]) for w in later.values()]
-        )
         for pid, worker in later.items():
             published, received = (worker[name] - earlier[pid][name] for name in ("published", "received"))
             assert published + received == told  # all that its group publishes, and nothing else

@@ -1,13 +1,25 @@
-"""Common mistakes in making a LongPolling: each is answered by an error that names the argument and the remedy."""
+"""Common mistakes: each is answered by an error that names the argument and the remedy."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, close_on_stop
+from aiopurgatory.streams import MemoryLog
+from aiopurgatory.web import (
+    EventRoute,
+    LogPolling,
+    LongPolling,
+    LongPollRoute,
+    Policy,
+    PurgatoryMiddleware,
+    close_on_stop,
+    while_connected,
+)
 
 from .polls import Counters
 
@@ -63,6 +75,53 @@ def test_long_polling_of_a_wrong_argument_names_it(name: str) -> None:
         LongPolling(**{"purgatory": Purgatory(), "source": Counters(), **arguments})
 
 
+NO_TIMES = [1.8e12, 1.8e18, 0, 3600.0, math.inf, math.nan, -1.0]  # in ms, in ns, ...
+
+
+async def respond(_: Any) -> Any: ...
+
+
+POLLING: Any = LongPolling(Purgatory(), Counters())
+SERVED = r"^served must be a LongPolling, a LogPolling or an EventLog, got 7$"
+NAME = r"^name must (be text without surrogates|have 1 to 255 bytes of UTF-8), got "
+#: Calls, and what they say.
+CALLS: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any], str]] = [
+    (close_on_stop, (None,), {}, r"^purgatory must be a Purgatory, got None; "),
+    (close_on_stop, (POLLING,), {}, r"^purgatory must be a Purgatory, .*a LongPolling opens and closes by itself"),
+    (PurgatoryMiddleware, (respond, POLLING), {}, "^purgatory must be a Purgatory, got"),
+    (while_connected, ({},), {}, r"^receive must be a function, got {}"),
+    (LogPolling, (7,), {}, r"^log must be an EventLog, got 7$"),
+    (EventRoute, (7,), {}, SERVED),
+    (LongPollRoute, (7,), {}, SERVED),
+    (EventRoute, (MemoryLog(),), {"policy": 30.0}, r"^policy must be a Policy or None, got 30\.0"),
+    (EventRoute, (POLLING,), {"policy": Policy()}, "^policy must be left out"),
+    (LongPollRoute, (POLLING,), {"respond": respond}, "^respond must be a plain function"),
+    (LongPollRoute, (POLLING,), {"methods": "POST"}, r"^methods must be an iterable .* 'POST'; pass \['POST'\]$"),
+    (LongPolling, (Purgatory(), Counters()), {"name": 7}, "^name must be a str, got 7$"),
+    *((LongPolling, (Purgatory(), Counters()), {"name": name}, NAME) for name in ("", "\ud800", "n" * 256)),
+    (
+        LongPolling,
+        (Purgatory(), Counters()),
+        {"observers": [None]},
+        "^observers must be instances of Observer, got",
+    ),
+    (LongPolling, (Purgatory(), Counters()), {"observers": None}, "^observers must be an iterable of Observer "),
+    (LongPolling, (Purgatory(), Counters()), {"stop_signals": None}, "^stop_signals must be a bool, got None$"),
+]
+
+
+@pytest.mark.parametrize(("call", "arguments", "options", "rule"), CALLS)
+def test_wrong_argument_is_named(call: Any, arguments: tuple[Any, ...], options: dict[str, Any], rule: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=rule):
+        call(*arguments, **options)
+
+
+@pytest.mark.parametrize(("until", "error"), [*((each, ValueError) for each in NO_TIMES), ("2026-11-26", TypeError)])
+async def test_end_of_a_login_that_is_no_time_is_refused(until: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="until must be "):
+        await POLLING.events("n", {}, until=until)
+
+
 @pytest.mark.parametrize("opened", [False, True])
 async def test_notify_of_an_unhashable_key_names_it(opened: bool) -> None:
     purgatory = Purgatory()
@@ -88,9 +147,3 @@ async def test_since_of_a_route_that_returns_no_text_is_named(route: Any) -> Non
     scope = {"type": "http", "method": "GET", "path": "/n", "query_string": b"", "headers": []}
     with pytest.raises(TypeError, match="since must return a str or None, got 7"):
         await route(LongPolling(Purgatory(), Counters()), since=lambda _: 7)(scope, None, None)
-
-
-async def test_close_on_stop_of_a_long_polling_says_that_it_needs_none() -> None:
-    polling: Any = LongPolling(Purgatory(), Counters())
-    with pytest.raises(TypeError, match=r"purgatory must be a Purgatory, .*a LongPolling opens and closes by itself"):
-        close_on_stop(polling)
