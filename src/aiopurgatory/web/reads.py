@@ -152,14 +152,14 @@ class Line:
 
 @final
 class Call:
-    """A call of the source with the arguments *wanted*, and the number of polls that wait for its result."""
+    """A call of the source with the arguments *wanted*, and the polls that wait for its result."""
 
-    __slots__ = ("_read", "check", "line", "polls", "result", "task", "wanted")
+    __slots__ = ("_read", "check", "line", "polls", "task", "wanted")
 
     def __init__(self, line: Line, wanted: tuple[Any, ...], read: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self.line, self.wanted, self._read = line, wanted, read
-        self.polls = 0
-        self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        #: What each poll awaits, in their order. Not shield(): cancelled, it reports a later error, from 3.14 on.
+        self.polls: dict[asyncio.Future[Any], None] = {}
         #: None until it begins.
         self.task: asyncio.Task[Any] | None = None
         #: The newest check that this call is known to follow; 0: none.
@@ -187,16 +187,18 @@ class Call:
 
     def _end(self, done: Callable[[Call], object], task: asyncio.Task[Any]) -> None:
         self.drop()
-        if task.cancelled():
-            self.result.cancel()
-        elif (exc := task.exception()) is not None:
-            self.result.set_exception(exc)
-            self.result.exception()  # retrieved, even if each poll is cancelled before it could raise it
-        else:
+        exc = None if task.cancelled() else task.exception()
+        for poll in [poll for poll in self.polls if not poll.done()]:
+            if task.cancelled():
+                poll.cancel()
+            elif exc is not None:
+                poll.set_exception(exc)
+                poll.exception()  # retrieved, even if the poll is cancelled before it could raise it
+            else:
+                poll.set_result(task.result())
+        if self.check and exc is None and not task.cancelled() and is_short(*self.wanted[:2]):
             found = task.result()
-            self.result.set_result(found)
-            if self.check and is_short(*self.wanted[:2]):
-                self.line.kept.keep(self.wanted, (self.check, found), self.line.size(found))
+            self.line.kept.keep(self.wanted, (self.check, found), self.line.size(found))
         done(self)
 
 
@@ -331,13 +333,13 @@ class Reader(Generic[K]):
             self._begin_soon()
         if call.task is None and check != NO_CHECK:
             call.check = max(call.check, check)
-        poll = asyncio.shield(call.result)
-        call.polls += 1
+        poll = asyncio.get_running_loop().create_future()
+        call.polls[poll] = None
         asked.begin(call, poll)
         try:
             return await poll
         finally:
-            call.polls -= 1
+            del call.polls[poll]
             asked.end()
             if not call.polls:
                 call.drop()
