@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.testing import MemoryBus, MemoryServer
-
-from .waits import Recorder, until
 
 
 class Wait(DelayedOperation[None]):
@@ -45,21 +42,3 @@ async def test_gap_with_many_waiters_is_sliced() -> None:
     """Other tasks run in between. The control has a budget that is never used up."""
     assert await iterations_to_end_all(0.001) > 20
     assert await iterations_to_end_all(1000.0) <= 3
-
-
-async def test_target_that_raises_costs_no_other_key(reported: list[dict[str, Any]]) -> None:
-    """This holds for CancelledError, too: a check may end an operation with one."""
-
-    class Fails(Recorder):
-        def notify(self, key: object, limit: int | None = None) -> None:
-            super().notify(key)
-            if key == "bad":
-                raise asyncio.CancelledError
-
-    server, there = MemoryServer(), Fails()
-    async with MemoryBus(server, []) as one, MemoryBus(server, [there]) as other:
-        for key in ("x", "bad", "y"):
-            one.publish(key)
-        await until(lambda: "y" in there.keys)
-        assert (there.keys, other.statistics().gaps) == (["x", "bad", "y"], 0)
-    assert [type(context["exception"]) for context in reported] == [asyncio.CancelledError]
