@@ -100,7 +100,7 @@ class Fleet:
         await self.ask_all("rate 0")
         answers = await self.ask_all("audit")
         deadline = time.monotonic() + within
-        while any(answer["parked"] or not answer["connected"] for answer in answers):
+        while any(answer["parked"] or answer["outbox"] or not answer["connected"] for answer in answers):
             assert time.monotonic() < deadline, answers
             await asyncio.sleep(0.05)
             answers = await self.ask_all("audit")

@@ -19,7 +19,6 @@ from random import Random
 from typing import Any
 
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.bus.gaps import Echo
 from aiopurgatory.bus.missed import Missed
 from aiopurgatory.bus.targets import Targets
 
@@ -148,8 +147,6 @@ def switch_off(rules: str) -> None:
     """Switch off rules, for controls."""
     if "R1" in rules.split():
         Targets.check_all = lambda self: None  # type: ignore[method-assign]
-    if "R3" in rules.split():
-        Echo.is_overdue = lambda self, now: False  # type: ignore[method-assign]
     if "R10" in rules.split():
         Missed.reads_from = lambda self: None  # type: ignore[method-assign]
 
