@@ -13,6 +13,7 @@ from aiopurgatory.bus.engine import Hear, Lost
 from aiopurgatory.bus.server import ServerBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
+from .test_misbehaving import Stubborn
 from .waits import OwnLink, Recorder, Told, until
 
 
@@ -84,22 +85,10 @@ async def test_start_server_down_raises_and_leaves_nothing(server: MemoryServer)
 # start and close at once, and ends that nobody asked for
 
 
-class Silent(OwnLink):
-    """An engine with a server that hangs at *place*."""
-
-    def __init__(self, place: str = "open") -> None:
-        self.place = place
-
-    async def open(self, hear: Hear, lost: Lost) -> Self:
-        if self.place == "open":
-            await asyncio.sleep(3600.0)
-        return self
-
-
-@pytest.mark.parametrize("place", ["open", "echo"])
+@pytest.mark.parametrize("engine", [Stubborn("open", False), OwnLink()], ids=["open", "echo"])
 @pytest.mark.parametrize("turns", range(5))
-async def test_aclose_during_start_ends_it(place: str, turns: int) -> None:
-    bus = ServerBus(Silent(place), [], timeout=30.0)
+async def test_aclose_during_start_ends_it(engine: OwnLink, turns: int) -> None:
+    bus = ServerBus(engine, [], timeout=30.0)
     starts = [asyncio.create_task(bus.start()) for _ in range(3)]
     for _ in range(turns + 1):
         await asyncio.sleep(0)
@@ -111,7 +100,7 @@ async def test_aclose_during_start_ends_it(place: str, turns: int) -> None:
 
 
 async def test_start_three_at_once_share_their_failure() -> None:
-    bus = ServerBus(Silent("echo"), [], timeout=0.05)
+    bus = ServerBus(OwnLink(), [], timeout=0.05)
     raised = await asyncio.gather(*(bus.start() for _ in range(3)), return_exceptions=True)
     assert [type(exc) for exc in raised] == [BusConnectError] * 3
     assert "what is wrong: NeverEchoed" in str(raised[2])
@@ -120,7 +109,7 @@ async def test_start_three_at_once_share_their_failure() -> None:
 
 
 async def test_start_first_one_cancelled_ends_the_others(reported: list[dict[str, Any]]) -> None:
-    bus = ServerBus(Silent(), [], timeout=30.0)
+    bus = ServerBus(Stubborn("open", False), [], timeout=30.0)
     first, second = (asyncio.create_task(bus.start()) for _ in range(2))
     await asyncio.sleep(0.01)
     first.cancel()

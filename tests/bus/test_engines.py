@@ -218,10 +218,12 @@ async def test_fault_of_the_network_is_a_gap_in_time(server: Server, fault: str)
         await asyncio.wait_for(other.flush(), 5.0)
 
 
-async def test_kill_costs_each_process_one_check_of_everything(own_server: Server) -> None:
+@pytest.mark.parametrize("replay", [None, 100], ids=["", "replays"])
+async def test_kill_costs_each_process_one_check_of_everything(own_server: Server, replay: int | None) -> None:
     """Not a second one after the break, and none for each process that comes back to a new server."""
     recorders = [Recorder() for _ in range(3)]
-    buses = [bus_on(own_server.url(), [recorder], heartbeat=0.5, timeout=1.5) for recorder in recorders]
+    options: dict[str, Any] = {"replay": replay} if own_server.kind == "redis" else {}
+    buses = [bus_on(own_server.url(), [each], heartbeat=0.5, timeout=1.5, **options) for each in recorders]
     async with buses[0], buses[1], buses[2]:
         for number, bus in enumerate(buses):
             bus.publish(number)

@@ -392,6 +392,17 @@ def test_hear_missing_number_checks_everything(up: Process) -> None:
     assert (up.checked, up.exchange.gaps) == (["a", "b", ALL, "d", "c", "d"], 1)
 
 
+def test_hear_own_first_number_missing_checks_everything(process: Process) -> None:
+    process.exchange.confirmed(0.0)
+    process.messages(0.0)
+    process.exchange.acknowledged(0.0)
+    process.checked.clear()
+    process.publish("a")
+    process.messages(1.0)
+    process.exchange.hear('@me 1 2\n"a"', 1.0)
+    assert process.checked == ["a", ALL]
+
+
 def test_hear_first_with_a_higher_number_is_a_gap(up: Process) -> None:
     """19 s after the subscription, the promised time is over: every other process was heard, except new ones."""
     up.exchange.hear('@new 1 1\n"a"', 20.0)

@@ -390,25 +390,6 @@ async def test_plain_publisher_makes_gaps_check_everything(redis: Server) -> Non
     assert (await gap_of(redis, "mixed", bus_on(redis.url(), [], name="aiopurgatory.mixed"))).everything == 2
 
 
-async def test_kill_without_persistence_checks_everything_once(own_redis: Server) -> None:
-    recorders = [Recorder() for _ in range(3)]
-    one, two, three = (
-        replaying(own_redis.url(), [recorder], "killed", heartbeat=0.5, timeout=1.5) for recorder in recorders
-    )
-    async with one, two, three:
-        for bus in (one, two):
-            bus.publish(bus.name)
-            await bus.flush()
-        await until(lambda: all(recorder.keys for recorder in recorders))
-        own_redis.kill()
-        await asyncio.to_thread(own_redis.start)
-        await until(lambda: all(bus.statistics().connected and bus.statistics().gaps for bus in (one, two, three)))
-        three.publish("later")
-        await until(lambda: all("later" in recorder.keys for recorder in recorders))
-        await asyncio.sleep(1.0)
-        assert [recorder.everything for recorder in recorders] == [2] * 3
-
-
 async def test_stop_and_continue_of_the_server_checks_nothing(own_redis: Server) -> None:
     there = Recorder()
     async with replaying(own_redis.url(), [there], "stopped", heartbeat=0.2, timeout=0.3) as bus:

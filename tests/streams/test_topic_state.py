@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from math import ceil
+from math import ceil, inf
 
 import pytest
 from hypothesis import given, settings
@@ -242,6 +242,27 @@ def test_suspicion_counts_by_its_own_clock_if_that_of_the_server_stepped_back() 
     assert suspicion.look(stepped_back, topic.state, 14.0) == pytest.approx(1.0)
     assert suspicion.look(stepped_back, topic.state, 15.0) > 0
     assert suspicion.look(stepped_back, topic.state, 15.0 + 15.0 * PAUSE) == 0.0
+
+
+@pytest.mark.parametrize("change", ["version", "server", "outage"])
+def test_suspicion_begins_anew_after_an_outage(change: str) -> None:
+    topic, suspicion = run(), Suspicion()
+    expired = replace(topic.page, idle=15.0)
+    suspicion.look(expired, topic.state, 0.0)
+    if change == "outage":
+        suspicion.forget()
+    else:
+        expired = replace(expired, **{change: "another"})  # type: ignore[arg-type]
+    assert suspicion.look(expired, topic.state, 100.0) > 0
+    assert suspicion.look(expired, topic.state, 104.9) > 0
+    assert suspicion.look(expired, topic.state, 105.1) == 0
+
+
+def test_suspicion_has_nothing_to_look_at_without_a_living_run() -> None:
+    ended = run()
+    ended.write(end())
+    for topic in (ended, many(1)):
+        assert Suspicion().look(replace(topic.page, idle=1e9), topic.state, 0.0) == inf
 
 
 # retention
