@@ -152,9 +152,9 @@ class Reading(Member):
 
     network: Keeping
 
-    def __init__(self, network: Network, kind: type[Exchange], name: str, max_outbox: int) -> None:
-        super().__init__(network, kind, name, max_outbox)
-        self.exchange = kind(name, targets(self), PACE, what_is_missed(), max_outbox=max_outbox)
+    def __init__(self, network: Network, name: str, max_outbox: int) -> None:
+        super().__init__(network, name, max_outbox)
+        self.exchange = Exchange(name, targets(self), PACE, what_is_missed(), max_outbox=max_outbox)
         self.everything = 0
         self.kept: Entry | None = None
         self.server, self.acknowledged_at = 0, 0.0
@@ -228,7 +228,7 @@ class Keeping(Network):
 
     def __init__(self, seed: int) -> None:
         self.entries, self.server, self.last = [], 1, 0
-        super().__init__(Exchange, seed, member=Reading)
+        super().__init__(seed, member=Reading)
 
     def forward(self, message: str) -> None:
         head, feed, body = message.partition("\n")

@@ -541,9 +541,9 @@ async def test_observers_are_told() -> None:
         (lambda _: MemoryLog(name="a b"), "name must be"),
         (lambda _: MemoryLog(name="é"), "name must be"),
         (lambda _: MemoryLog(name="x" * 41), "name must be"),
-        (lambda _: MemoryLog(name=7), "name must be a str, got 7"),
+        (lambda _: MemoryLog(name=7), "name must be a str, got 7"),  # type: ignore[arg-type]
         (lambda _: MemoryLog(keep_events=0), "keep_events must be >= 1, got 0"),
-        (lambda _: MemoryLog(keep_events=1.5), "keep_events must be an int, got 1.5"),
+        (lambda _: MemoryLog(keep_events=1.5), "keep_events must be an int, got 1.5"),  # type: ignore[arg-type]
         (lambda _: MemoryLog(keep_bytes=0), "keep_bytes must be >= 1, got 0"),
         (lambda _: MemoryLog(keep_seconds=0.5), "keep_seconds must be from 1 to 1e[+]09 s, got 0.5"),
         (lambda _: MemoryLog(window_bytes=-1), "window_bytes must be >= 0, got -1"),
