@@ -411,6 +411,7 @@ async def test_closed_purgatory_lets_runs_go_on(log: EventLog, topic: str) -> No
 async def test_closed_log_refuses(log: EventLog, topic: str) -> None:
     await log.aclose()
     await log.aclose()
+    assert "closed" in repr(log)
     run = log.run(topic)
     calls: list[Any] = [
         collect(log, topic),
