@@ -20,10 +20,8 @@ from .waits import Recorder, until
 
 # an event while a bus subscribes, whether the server had the subscription before it or not
 
-each_order = pytest.mark.parametrize("way", ["up", "down"], ids=["before_the_subscription", "before_its_confirmation"])
 
-
-@each_order
+@pytest.mark.parametrize("way", ["up", "down"], ids=["before_the_subscription", "before_its_confirmation"])
 async def test_event_during_the_subscription_wakes(server: Server, way: str) -> None:
     """An event happens while the subscription, or its confirmation, is on its way."""
     happened: set[str] = set()

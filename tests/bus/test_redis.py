@@ -14,7 +14,7 @@ redis = pytest.importorskip("redis.asyncio")
 from private_proxy import Proxy  # noqa: E402
 from private_servers import Server  # noqa: E402
 
-from aiopurgatory.bus import Bus, BusConnectError  # noqa: E402
+from aiopurgatory.bus import BusConnectError  # noqa: E402
 
 from .conftest import fixture_of, made  # noqa: E402
 from .servers import AclRedis, ClusterRedis, OldRedis, bus_on, proxied  # noqa: E402
@@ -111,26 +111,19 @@ async def test_start_server_without_hello_works() -> None:
             assert bus.statistics().connected
 
 
-@asynccontextmanager
-async def failover(server: Server) -> AsyncIterator[tuple[Bus, Bus, Recorder]]:
+async def test_master_demoted_is_left_and_all_is_checked(server: Server) -> None:
     """The server of the first bus has become a replica. The second is connected to the new master already."""
-    there = Recorder()
+    there, times = Recorder(), {"heartbeat": 1.0, "timeout": 2.0}
     with made(AclRedis) as master:
-        times: dict[str, Any] = {"heartbeat": 1.0, "timeout": 2.0}
         async with proxied(server, **times) as (proxy, one), bus_on(master.url(), [there]) as other, demoted(server):
             proxy.target = master.port
-            yield one, other, there
-
-
-async def test_master_demoted_is_left_and_all_is_checked(server: Server) -> None:
-    async with failover(server) as (one, other, there):
-        one.publish("lost")
-        await one.flush()
-        await until(lambda: one.statistics().gaps == 1 and one.statistics().connected)
-        await until(lambda: there.everything == 2)
-        assert (other.statistics().gaps, there.keys) == (0, [])
-        one.publish("heard")
-        await until(lambda: there.keys == ["heard"])
+            one.publish("lost")
+            await one.flush()
+            await until(lambda: one.statistics().gaps == 1 and one.statistics().connected)
+            await until(lambda: there.everything == 2)
+            assert (other.statistics().gaps, there.keys) == (0, [])
+            one.publish("heard")
+            await until(lambda: there.keys == ["heard"])
 
 
 @asynccontextmanager
