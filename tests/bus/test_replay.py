@@ -76,6 +76,18 @@ def test_gap_checks_the_missed_keys_page_by_page(process: Replaying) -> None:
     assert process.exchange.gaps == 1
 
 
+def test_gap_what_is_heard_while_reading_is_not_read_again(process: Replaying) -> None:
+    process.gap()
+    process.hear('@other 1 5\n"e"', "1-4", "1-5")
+    process.hear('@other 1 6\n"f"', "1-5", "1-6")
+    process.read(C, ("1-4", '@other 1 4\n"d"'))
+    assert process.checked == ["e", "f", "d"]
+    assert process.exchange.reads_from() is None
+    process.gap()
+    process.hear("@me 3 2", "1-6")
+    assert process.exchange.reads_from() == "1-6"
+
+
 @pytest.mark.parametrize(
     "entries",
     [
@@ -95,6 +107,19 @@ def test_gap_not_all_is_there_checks_everything_once(process: Replaying, entries
     assert process.exchange.reads_from() == "1-5"
     process.read(("1-5", '@other 1 5\n"e"'))
     assert process.checked == ["e", ALL]
+
+
+def test_gap_everything_checked_by_a_probe_goes_on_from_there(process: Replaying) -> None:
+    process.gap()
+    process.hear("@me 2 2", "1-9")
+    process.read(("1-9", "@third 1 1\n9"))
+    assert process.checked == [ALL]
+    assert process.exchange.reads_from() == "1-9"
+    process.read(("1-9", "@third 1 1\n9"), ("1-10", "@third 1 1\n10"))
+    assert process.checked == [ALL, 10]
+    process.gap()
+    process.hear("@me 3 2", "1-10")
+    assert process.exchange.reads_from() == "1-10"
 
 
 def test_hear_missing_id_on_a_link_is_a_gap_and_read(process: Replaying) -> None:
