@@ -33,3 +33,13 @@ def test_pause_after_attempts_that_timed_out_grows_by_timeouts() -> None:
     assert pauses(4, 0.0, True) == [0.05, 5.0, 10.0, 10.0]
     assert pauses(6, 0.0, True, timeout=1.0)[2:] == [2.0, 4.0, 4.0, 4.0]
     assert pauses(4, 0.0, True, timeout=30.0)[1:] == [30.0] * 3
+
+
+@pytest.mark.parametrize(("up_for", "timed_out"), [(0.0, False), (1.0, True)])
+def test_pause_after_an_answer_forgets_what_timed_out(up_for: float, timed_out: bool) -> None:
+    made = Pauses(5.0)
+    for _ in range(5):
+        made.after(0.0, True)
+    assert made.after(up_for, timed_out) <= LONGEST_PAUSE
+    made.after(0.0, False)
+    assert made.after(0.0, True) <= LONGEST_PAUSE

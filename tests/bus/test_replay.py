@@ -130,6 +130,19 @@ def test_hear_missing_id_on_a_link_is_a_gap_and_read(process: Replaying) -> None
     assert process.exchange.gaps == 1
 
 
+def test_hear_everything_while_reading_reads_no_more(process: Replaying) -> None:
+    process.gap()
+    process.hear("@ 0 0\n*", "-", "1-1")
+    assert process.checked == [ALL]
+    assert process.exchange.reads_from() is None
+    process.read()  # asked for before
+    assert process.checked == [ALL]
+    process.gap()
+    process.hear("@me 3 2", "1-1")
+    process.read(("1-1", "@ 0 0\n*"))
+    assert process.checked == [ALL]
+
+
 #: Seconds after which a process that publishes without keeping has ended, if nothing was heard of it.
 EXPIRES = 2 * (1.5 * HEARTBEAT + TIMEOUT)
 
