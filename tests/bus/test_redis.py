@@ -113,7 +113,8 @@ async def test_start_server_without_hello_works() -> None:
 
 async def test_master_demoted_is_left_and_all_is_checked(server: Server) -> None:
     """The server of the first bus has become a replica. The second is connected to the new master already."""
-    there, times = Recorder(), {"heartbeat": 1.0, "timeout": 2.0}
+    there = Recorder()
+    times: dict[str, Any] = {"heartbeat": 1.0, "timeout": 2.0}
     with made(AclRedis) as master:
         async with proxied(server, **times) as (proxy, one), bus_on(master.url(), [there]) as other, demoted(server):
             proxy.target = master.port
