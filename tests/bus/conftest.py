@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import pytest
 from private_servers import Server
+from streams.virtual import VirtualLoop  # type: ignore[import-not-found]
 
 from .servers import KINDS
 
@@ -52,4 +53,6 @@ def pytest_asyncio_loop_factories(
         "fork_both",
         "many_waiters",
     )
+    if "test_timers" in item.nodeid:
+        return {"virtual": VirtualLoop}
     return {"asyncio": asyncio.new_event_loop} if any(name in item.nodeid for name in once) else None

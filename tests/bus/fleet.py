@@ -27,7 +27,7 @@ class Fleet:
     Args:
         urls: one for each worker.
         rate: keys a second, of each. None: the workers are not connected yet.
-        more: rules to do ``without``, the ``padding`` of keys in bytes, ``replay``.
+        more: the ``padding`` of keys in bytes, ``replay``.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Fleet:
         **more: Any,
     ) -> None:
         self.rate = rate
-        self.more = {"without": "", "padding": 0, "replay": 0} | more
+        self.more = {"padding": 0, "replay": 0} | more
         self.urls, self.keys, self.heartbeat, self.timeout = urls, keys, heartbeat, timeout
         self.processes: list[asyncio.subprocess.Process] = []
 
@@ -100,7 +100,7 @@ class Fleet:
         await self.ask_all("rate 0")
         answers = await self.ask_all("audit")
         deadline = time.monotonic() + within
-        while any(answer["parked"] or not answer["connected"] for answer in answers):
+        while any(answer["parked"] or answer["outbox"] or not answer["connected"] for answer in answers):
             assert time.monotonic() < deadline, answers
             await asyncio.sleep(0.05)
             answers = await self.ask_all("audit")

@@ -7,7 +7,6 @@ import socket
 import threading
 import traceback
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -164,56 +163,19 @@ async def attempts(url: str, count: int) -> None:
                 await engine.open(lambda _: None, lambda _: None)
 
 
-each_url = pytest.mark.parametrize(
-    "url", ["postgresql://db.invalid:1/db", "postgresql:///db?host=db.invalid", "redis://db.invalid:1"]
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://db.invalid:1/db",
+        "postgresql:///db?host=db.invalid",
+        "redis://db.invalid:1",
+        "postgresql://one.invalid:1,two.invalid:1/db",
+    ],
 )
-
-
-@each_url
 async def test_open_dns_hangs_takes_one_thread(url: str, dns: HangingDns) -> None:
     await attempts(url, 8)
     assert dns.most == 1
     assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 5.0) == "free"
-
-
-@each_url
-async def test_control_without_names_each_takes_one(url: str, dns: HangingDns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On asyncio's loop. That of uvloop has threads of its own for this, of which there are four."""
-    if "uvloop" in type(asyncio.get_running_loop()).__module__:
-        return
-
-    async def unresolved(names: HostNames, host: str) -> list[str]:
-        return [host]
-
-    monkeypatch.setattr(HostNames, "addresses", unresolved)
-    await attempts(url, 4)
-    assert dns.most == 4
-
-
-TWO_HOSTS = "postgresql://one.invalid:1,two.invalid:1/db"
-
-
-async def to_thread_while_connecting(dns: HangingDns) -> bool:
-    """Whether the app's to_thread() finds a thread, of two, while a bus tries again and again."""
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
-    await attempts(TWO_HOSTS, 8)
-    assert dns.most
-    with suppress(TimeoutError):
-        return await asyncio.wait_for(asyncio.to_thread(lambda: True), 1.0)
-    return False
-
-
-async def test_open_dns_hangs_for_the_second_host_takes_one_thread(dns: HangingDns) -> None:
-    assert await to_thread_while_connecting(dns)
-    assert dns.most == 1
-
-
-async def test_control_second_host_looked_up_by_asyncpg(dns: HangingDns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On asyncio's loop: that of uvloop has threads of its own."""
-    if "uvloop" in type(asyncio.get_running_loop()).__module__:
-        return
-    monkeypatch.setattr("aiopurgatory.bus.postgres.NamesLoop", lambda _: asyncio.get_running_loop())
-    assert not await to_thread_while_connecting(dns)
 
 
 async def test_addresses_answered_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,6 @@ def says(bus: Bus, words: str) -> bool:
 
 
 WAITING = "wait_event_type = 'Lock'"
-NONE_RUNNING = postgres._STILL_RUNNING + " AND false"
 
 
 async def test_publish_lock_held_leaves_no_sessions_behind(server: Server) -> None:
@@ -135,17 +134,6 @@ async def test_publish_lock_free_again_goes_on(server: Server) -> None:
             await until(lambda: one.statistics().gaps > 0)
         await asyncio.wait_for(one.flush(), 10.0)
         await until(lambda: "key" in there.keys)
-
-
-async def test_control_neither_lock_timeout_nor_awaited_they_pile_up(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgres, "_NOTIFY", "SELECT pg_notify($1, $2)")
-    monkeypatch.setattr(postgres, "_STILL_RUNNING", NONE_RUNNING)
-    async with buses(server), lock_of_notify_held(server) as admin:
-        async with asyncio.timeout(30.0):
-            while await sessions(admin, WAITING) <= 2 * BUSES:  # noqa: ASYNC110 the server's state
-                await asyncio.sleep(0.05)
 
 
 async def test_idle_session_timeout_is_no_gap(server: Server) -> None:
@@ -183,11 +171,10 @@ async def test_chaos_queue_is_long_two_sessions_each() -> None:
             await until(lambda: all(bus.statistics().connected for bus in listening), 30.0)
 
 
-async def listen_at_once(monkeypatch: pytest.MonkeyPatch) -> float:
-    """Four sessions begin a slow LISTEN together. Returns: how many run it at a time.
-
-    The median: sessions that have just begun, or wait for a core to end, look as if they ran it.
-    """
+@pytest.mark.chaos
+@pytest.mark.timeout(120)
+async def test_chaos_listen_begun_together_runs_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the median: sessions that have just begun, or wait for a core to end, look as if they ran it."""
     together, listen = asyncio.Barrier(4), PostgresEngine._listen
 
     async def listen_together(self: PostgresEngine, *connections: Any) -> None:
@@ -207,20 +194,7 @@ async def listen_at_once(monkeypatch: pytest.MonkeyPatch) -> float:
             await starting
             for bus in opened:
                 await bus.aclose()
-            return median(count for count in found if count)
-
-
-@pytest.mark.chaos
-@pytest.mark.timeout(120)
-async def test_chaos_listen_begun_together_runs_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await listen_at_once(monkeypatch) < 2
-
-
-@pytest.mark.chaos
-@pytest.mark.timeout(120)
-async def test_chaos_control_without_the_lock_all_listen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "_LISTEN", postgres._LISTEN.replace("pg_advisory_xact_lock({lock})", "{lock}"))
-    assert await listen_at_once(monkeypatch) > 2
+            assert median(count for count in found if count) < 2
 
 
 #: As the LISTEN of a long queue, it goes on when it is cancelled.
@@ -228,8 +202,8 @@ UNENDING = """CREATE OR REPLACE FUNCTION unending() RETURNS void LANGUAGE plpgsq
 PERFORM pg_sleep(2); EXCEPTION WHEN query_canceled THEN PERFORM pg_sleep(2); END $$"""
 
 
-async def most_while_listen_does_not_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return the most sessions of a bus. At first, its LISTEN takes longer than its timeout."""
+async def test_listen_does_not_end_two_sessions_at_most(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At first, the LISTEN of a bus takes longer than its timeout."""
     async with session(server) as admin:
         await admin.execute(UNENDING)
         async with buses(server, 1) as (bus,):
@@ -243,16 +217,7 @@ async def most_while_listen_does_not_end(server: Server, monkeypatch: pytest.Mon
                 )
                 highest = await most(admin, "true", 5.0)
             await until(lambda: bus.statistics().connected, 15.0)
-        return highest
-
-
-async def test_listen_does_not_end_two_sessions_at_most(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await most_while_listen_does_not_end(server, monkeypatch) == 2
-
-
-async def test_control_abandoned_sessions_not_awaited(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "_STILL_RUNNING", NONE_RUNNING)
-    assert await most_while_listen_does_not_end(server, monkeypatch) > 2
+        assert highest == 2
 
 
 async def test_start_another_listen_runs_says_why(server: Server) -> None:

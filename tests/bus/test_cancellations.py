@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from random import Random
 from typing import Any
 
@@ -107,21 +106,6 @@ async def test_send_cancelled_at_random_loses_no_cancellation(server: Server, sh
     assert await lost_while_sending(server, Random(2), TIMES[server.kind] // share) == 0
     await no_connections(server)
     await until(lambda: asyncio.all_tasks() == tasks)
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio.wait_for() loses no cancellations any more")
-async def test_control_timeout_of_redis_py_loses_some(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    if server.kind == "redis":
-        from aiopurgatory.bus import redis_server
-
-        monkeypatch.setitem(redis_server._OPTIONS, "socket_timeout", 5.0)
-        random, engine, lost = Random(2), engine_on(server.url()), 0
-        for _ in range(60):
-            task = asyncio.create_task(opened(engine))
-            await iterations_of(task, random.randrange(60))
-            lost += await is_lost(task)
-        print(f"{lost} of 60 lost")
-        assert lost > 0
 
 
 async def live_and_end(server: Server, random: Random, most: int) -> None:

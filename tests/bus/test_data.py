@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 from private_proxy import Proxy
 from private_servers import Server
+from streams.conftest import log_at, make_tables  # type: ignore[import-not-found]
 
 from aiopurgatory.bus import Bus, LocalBus
 from aiopurgatory.bus.exchange import Exchange
@@ -56,27 +57,6 @@ class Heard:
     def data(self) -> list[str]:
         """Return the texts of the events."""
         return [row[1].partition("\n")[2] for _, change in self.changes if change is not None for row in change.rows]
-
-
-def log_on(url: str, bus: Any) -> EventLog:
-    if url.startswith("redis"):
-        from aiopurgatory.streams.redis import RedisLog
-
-        return RedisLog(url, bus=bus)
-    from aiopurgatory.streams.postgres import PostgresLog
-
-    return PostgresLog(url, bus=bus)
-
-
-async def make_tables(url: str) -> None:
-    if url.startswith("postgres"):
-        import asyncpg
-
-        from aiopurgatory.streams.postgres import tables_sql
-
-        connection = await asyncpg.connect(url)
-        await connection.execute(tables_sql())
-        await connection.close()
 
 
 @pytest.fixture(params=["local", *KINDS])
@@ -193,7 +173,8 @@ async def check_appends(log: EventLog, topic: str, other: Bus, heard: Heard) -> 
 
 
 async def test_data_of_a_log_reach_only_logs(own_server: Server) -> None:
-    await make_tables(own_server.url())
+    if own_server.kind == "postgres":
+        await make_tables(own_server.url())
     here, there, heard = Recorder(), Recorder(), Heard()
     async with Proxy(own_server.port) as proxy:
         url = own_server.url(proxy.port)
@@ -201,7 +182,7 @@ async def test_data_of_a_log_reach_only_logs(own_server: Server) -> None:
         other = bus_on(url, [there, heard.target], heartbeat=0.5)
         assert isinstance(other, ServerBus)
         hear_data(other, "aiopurgatory.events")
-        log = log_on(own_server.url(), bus)
+        log = log_at(own_server.url(), bus=bus)
         async with bus, other, log:
             published = await check_appends(log, "before", other, heard)
             await until(lambda: here.keys == published)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
-import sys
 import time
-from pathlib import Path
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
@@ -17,7 +15,7 @@ from private_servers import Server
 from aiopurgatory.bus import Bus, BusConnectError
 
 from .servers import bus_on, proxied
-from .waits import Recorder, until
+from .waits import Recorder, said_by_child, until
 
 
 async def plainly(server: Server, message: str) -> None:
@@ -81,13 +79,28 @@ async def test_publish_other_channel_is_not_heard(server: Server) -> None:
         assert there.keys == ["of group 2"]
 
 
+@pytest.mark.filterwarnings("ignore:This process")
 async def test_fork_both_processes_have_a_bus(server: Server) -> None:
     """The child has another origin, or it would skip the parent's keys. It leaves the parent's sockets alone."""
-    command = [sys.executable, "-m", "bus.forked", server.url()]
-    process = await asyncio.create_subprocess_exec(*command, stdout=-1, cwd=Path(__file__).parents[1])
-    said, _ = await asyncio.wait_for(process.communicate(), 30.0)
-    keys = ["of the child", "of the parent"]
-    assert json.loads(said) == {"child": keys, "parent": [*keys, "later"], "status": 0, "gaps": 0}
+    here = Recorder()
+
+    async def child() -> list[Hashable]:
+        there = Recorder()
+        await bus.aclose()
+        async with bus_on(server.url(), [there]) as own:
+            own.publish("of the child")
+            await until(lambda: len(there.keys) == 2)
+        return there.keys
+
+    async with bus_on(server.url(), [here]) as bus:
+        told = asyncio.create_task(said_by_child(lambda: asyncio.new_event_loop().run_until_complete(child())))
+        await until(lambda: here.keys)  # the child's bus is up
+        bus.publish("of the parent")
+        keys = ["of the child", "of the parent"]
+        assert await told == str(keys)
+        bus.publish("later")
+        await bus.flush()
+        assert (here.keys, bus.statistics().gaps) == ([*keys, "later"], 0)
 
 
 async def test_loop_blocked_beyond_the_timeout_is_no_gap(server: Server, reported: list[dict[str, Any]]) -> None:
@@ -205,10 +218,12 @@ async def test_fault_of_the_network_is_a_gap_in_time(server: Server, fault: str)
         await asyncio.wait_for(other.flush(), 5.0)
 
 
-async def test_kill_costs_each_process_one_check_of_everything(own_server: Server) -> None:
+@pytest.mark.parametrize("replay", [None, 100], ids=["", "replays"])
+async def test_kill_costs_each_process_one_check_of_everything(own_server: Server, replay: int | None) -> None:
     """Not a second one after the break, and none for each process that comes back to a new server."""
     recorders = [Recorder() for _ in range(3)]
-    buses = [bus_on(own_server.url(), [recorder], heartbeat=0.5, timeout=1.5) for recorder in recorders]
+    options: dict[str, Any] = {"replay": replay} if own_server.kind == "redis" else {}
+    buses = [bus_on(own_server.url(), [each], heartbeat=0.5, timeout=1.5, **options) for each in recorders]
     async with buses[0], buses[1], buses[2]:
         for number, bus in enumerate(buses):
             bus.publish(number)

@@ -63,7 +63,7 @@ async def test_link_interrupted_at_its_timer_still_notices_a_gap(
     interrupt: Interrupt, reported: list[dict[str, Any]]
 ) -> None:
     async with MemoryBus(MemoryServer(), [], heartbeat=0.1, timeout=0.1) as bus:
-        interrupted = interrupt("call_at", "aiopurgatory.bus.drive")  # it is idle: the next timer is that of a probe
+        interrupted = interrupt("call_at", "aiopurgatory.bus.reconnecting")  # of a probe
         await until(lambda: reported, 2.0)
         assert [type(context["exception"]) for context in reported] == [interrupted]
         bus.lose()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
-from aiopurgatory.bus import BusConnectError, drive
+from aiopurgatory.bus import BusConnectError
 from aiopurgatory.bus.engine import Hear, Lost
 from aiopurgatory.bus.exchange import Exchange
 from aiopurgatory.bus.server import ServerBus
@@ -73,57 +73,6 @@ async def test_aclose_engine_hangs_ends_within_a_bound(swallows: bool) -> None:
     assert time.monotonic() - start < 0.3 + 2.0
     assert engine.aborted >= 1
     assert not [task for task in asyncio.all_tasks() if "bus" in task.get_name()]
-
-
-class Late(OwnLink):
-    """Its loop stands still beyond the timeout. Then the acknowledgement comes, and after it the echo."""
-
-    def __init__(self, iterations: int) -> None:
-        self.iterations = iterations
-        self.is_slow = False
-
-    def echo(self, message: str, iterations: int) -> None:
-        if iterations:
-            asyncio.get_running_loop().call_soon(self.echo, message, iterations - 1)
-        else:
-            self.hear(message)
-
-    def answer(self, message: str, acknowledged: asyncio.Future[None]) -> None:
-        acknowledged.set_result(None)
-        self.echo(message, self.iterations)
-
-    async def send(self, messages: list[str]) -> None:
-        loop = asyncio.get_running_loop()
-        acknowledged = loop.create_future()
-        loop.call_later(0.02, self.answer, messages[0], acknowledged)
-        if self.is_slow:
-            time.sleep(0.2)  # noqa: ASYNC251 that is the point
-        await acknowledged
-
-
-@pytest.mark.parametrize("iterations", range(1, 5))
-async def test_loop_blocked_answers_come_late_is_no_gap(iterations: int, reported: list[dict[str, Any]]) -> None:
-    engine = Late(iterations)
-    async with ServerBus(engine, [], heartbeat=30.0, timeout=0.1) as bus:
-        engine.is_slow = True
-        bus.publish("key")
-        await until(lambda: bus.statistics().outbox == 0)
-        await asyncio.sleep(0.25)
-        assert bus.statistics().connected
-        assert bus.statistics().gaps == 0
-    assert reported == []
-
-
-async def test_control_without_grace_it_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gap is false, and harmless."""
-    engine = Late(1)
-    async with ServerBus(engine, [], heartbeat=30.0, timeout=0.1) as bus:
-        monkeypatch.setattr(drive, "GRACE", 0)
-        engine.is_slow = True
-        bus.publish("key")
-        await until(lambda: bus.statistics().gaps == 1)
-        engine.is_slow = False
-        await until(lambda: bus.statistics().connected and bus.statistics().outbox == 0)
 
 
 class Forgetful(OwnLink):

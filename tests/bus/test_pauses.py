@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiopurgatory.bus.reconnecting import FIRST_PAUSE, LONGEST_PAUSE, STEADY, Pauses
+from aiopurgatory.bus.reconnecting import LONGEST_PAUSE, Pauses
 
 
 def pauses(count: int, up_for: float, timed_out: bool, timeout: float = 5.0) -> list[float]:
@@ -27,20 +27,6 @@ def test_half_of_a_pause_is_random(monkeypatch: pytest.MonkeyPatch, timed_out: b
     longest = pauses(4, 0.0, timed_out)
     monkeypatch.setattr("aiopurgatory.backoff.random", lambda: 0.0)
     assert pauses(4, 0.0, timed_out) == [pause / 2 for pause in longest]
-
-
-def test_pause_broken_after_each_echo_grows_all_the_same() -> None:
-    assert pauses(100, 0.03, False)[-1] == LONGEST_PAUSE
-    assert sum(pauses(5, 0.03, False)) > 1.0
-
-
-def test_pause_of_a_link_that_was_steady_is_the_first() -> None:
-    made = Pauses(5.0)
-    for _ in range(100):
-        made.after(0.0, False)
-    assert made.after(STEADY, False) == LONGEST_PAUSE
-    assert made.after(3 * STEADY, False) < LONGEST_PAUSE / 2
-    assert made.after(7 * STEADY, False) == FIRST_PAUSE
 
 
 def test_pause_after_attempts_that_timed_out_grows_by_timeouts() -> None:

@@ -6,9 +6,6 @@ The audit is always the same: nobody is parked although its key moved.
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from random import Random
 
 import pytest
@@ -54,15 +51,7 @@ async def test_server_killed_and_restarted_wakes_all(own_server: Server) -> None
         await asyncio.sleep(0.3)
         answers = await fleet.audit(GAP + BUSY)
         print(own_server.kind, answers)
-        assert all(answer["gaps"] >= 1 and answer["outbox"] == 0 for answer in answers)
-
-
-async def test_server_stopped_and_continued_wakes_all(own_server: Server) -> None:
-    async with Fleet([own_server.url()] * 2, 300) as fleet:
-        own_server.signal(signal.SIGSTOP)
-        await asyncio.sleep(1.5)
-        own_server.signal(signal.SIGCONT)
-        await fleet.audit(GAP + BUSY)
+        assert all(answer["gaps"] >= 1 for answer in answers)
 
 
 @pytest.mark.chaos
@@ -84,31 +73,17 @@ async def test_chaos_server_killed_five_times(own_server: Server) -> None:
 
 
 @pytest.mark.chaos
-async def test_chaos_cuts_holes_and_deaf_connections(server: Server) -> None:
+@pytest.mark.parametrize("replay", [0, 1000])
+async def test_chaos_cuts_holes_and_deaf_connections(server: Server, replay: int) -> None:
+    if replay and server.kind != "redis":
+        return
     async with Proxy(server.port) as one, Proxy(server.port) as other:
         urls = [server.url(one.port), server.url(other.port)]
-        async with Fleet(urls, 200, keys=2000, heartbeat=1.0, timeout=1.0) as fleet:
+        async with fleet_on(*urls, rate=200, replay=replay) as fleet:
             await break_often([one, other], Random(2))
-            print(server.kind, await fleet.audit(2.5 + BUSY))
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("rule", ["R1", "R3"])
-async def test_chaos_control_without_the_rule_some_stay_parked(server: Server, rule: str) -> None:
-    """The same faults without *rule*: now they do harm."""
-    async with Proxy(server.port) as proxy:
-        urls = [server.url(), server.url(proxy.port)]
-        async with Fleet(urls, keys=500, heartbeat=1.0, timeout=1.0, without=rule) as fleet:
-            for _ in range(4):
-                if rule == "R1":
-                    proxy.cut()
-                else:
-                    assert proxy.deafen() > 0
-                for key in range(0, 100, 2):
-                    await fleet.ask(0, f"publish {key}")
-                await asyncio.sleep(1.0)
-            await asyncio.sleep(2.5 + 2.0)
-            assert (await fleet.ask(1, "audit"))["parked"] > 0
+            answers = await fleet.audit(2.5 + BUSY)
+            print(server.kind, answers)
+            assert not replay or all(answer["replayed"] > 0 for answer in answers)
 
 
 @pytest.mark.chaos
@@ -130,20 +105,8 @@ async def test_chaos_loop_blocked_under_a_flood(own_server: Server) -> None:
 # a Redis that keeps messages (R10)
 
 
-def fleet_on(*urls: str, rate: float = 0, replay: int = 1000, without: str = "") -> Fleet:
-    return Fleet(urls, rate, keys=2000, heartbeat=1.0, timeout=1.0, replay=replay, without=without)
-
-
-@asynccontextmanager
-async def fleet_of_two(without: str = "") -> AsyncIterator[tuple[Fleet, Proxy, Proxy]]:
-    """Two workers, each with its own way to the server."""
-    with made(Redis) as server:
-        async with (
-            Proxy(server.port) as one,
-            Proxy(server.port) as other,
-            fleet_on(server.url(one.port), server.url(other.port), without=without) as fleet,
-        ):
-            yield fleet, one, other
+def fleet_on(*urls: str, rate: float, replay: int = 1000) -> Fleet:
+    return Fleet(urls, rate, keys=2000, heartbeat=1.0, timeout=1.0, replay=replay)
 
 
 @pytest.mark.chaos
@@ -156,16 +119,6 @@ async def test_chaos_replaying_through_kills(kind: type[Redis], replay: int) -> 
             answers = await fleet.audit(2.5 + BUSY)
             print(kind, replay, answers)
             assert kind is Redis or replay == 10 or all(answer["replayed"] > 0 for answer in answers)
-
-
-@pytest.mark.chaos
-async def test_chaos_replaying_through_cuts_holes_and_deaf_connections() -> None:
-    async with fleet_of_two() as (fleet, one, other):
-        await fleet.ask_all("rate 200")
-        await break_often([one, other], Random(4))
-        answers = await fleet.audit(2.5 + BUSY)
-        print(answers)
-        assert all(answer["replayed"] > 0 for answer in answers)
 
 
 @pytest.mark.chaos
@@ -191,20 +144,3 @@ async def test_chaos_failover_to_a_replica_that_lacks_messages(heard: bool) -> N
                 other.cut()
                 await asyncio.sleep(4.0)
                 await fleet.audit(2.5 + BUSY)
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("without", ["R1", "R1 R10"])
-async def test_chaos_reading_alone_wakes_all_and_without_it_some_stay_parked(without: str) -> None:
-    """No gap has everything checked here. The control does not read, either."""
-    async with fleet_of_two(without) as (fleet, _, other):
-        await fleet.ask(0, "publish 0")
-        await asyncio.sleep(0.5)
-        for _ in range(4):
-            other.cut()
-            for key in range(0, 100, 2):
-                await fleet.ask(0, f"publish {key}")
-            await asyncio.sleep(1.0)
-        await asyncio.sleep(2.5)
-        parked = (await fleet.ask(1, "audit"))["parked"]
-        assert parked == 0 if without == "R1" else parked > 0

@@ -12,22 +12,18 @@ from private_servers import Server
 
 from aiopurgatory import Purgatory
 from aiopurgatory.bus import Bus
-from aiopurgatory.bus.exchange import Exchange
-from aiopurgatory.bus.outbox import Outbox
 from aiopurgatory.bus.postgres import PostgresBus
 from aiopurgatory.bus.redis import RedisBus
 
 from .servers import bus_on, proxied
-from .test_model import ForgetsAtBreak, NoCheckAtConfirmation
 from .waits import Recorder, until
 
 # an event while a bus subscribes, whether the server had the subscription before it or not
 
-each_order = pytest.mark.parametrize("way", ["up", "down"], ids=["before_the_subscription", "before_its_confirmation"])
 
-
-async def is_woken(server: Server, way: str) -> bool:
-    """An event happens while the subscription, or its confirmation, is on its way. Returns: whether it wakes a poll."""
+@pytest.mark.parametrize("way", ["up", "down"], ids=["before_the_subscription", "before_its_confirmation"])
+async def test_event_during_the_subscription_wakes(server: Server, way: str) -> None:
+    """An event happens while the subscription, or its confirmation, is on its way."""
     happened: set[str] = set()
     async with Proxy(server.port) as proxy, Purgatory() as polls, bus_on(server.url(), []) as one:
 
@@ -48,31 +44,15 @@ async def is_woken(server: Server, way: str) -> bool:
         happened.add("later")
         one.publish("later")
         await later  # earlier messages have come through
-        await asyncio.wait([meanwhile], timeout=0.02)
-        woken = meanwhile.done()
-        meanwhile.cancel()
+        assert await asyncio.wait_for(meanwhile, 5.0)
         await other.aclose()
-    return woken
-
-
-@each_order
-async def test_event_during_the_subscription_wakes(server: Server, way: str) -> None:
-    assert await is_woken(server, way)
-
-
-@each_order
-async def test_control_without_the_check_it_stays_parked(
-    server: Server, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Exchange, "confirmed", NoCheckAtConfirmation.confirmed)
-    assert not await is_woken(server, way)
 
 
 # a publishing that breaks off
 
 
-async def arrives(server: Server) -> bool:
-    """The network swallows a key and resets the publisher's links. Returns: whether a healthy bus gets the key."""
+async def test_publish_swallowed_key_is_sent_again(server: Server) -> None:
+    """The network swallows a key and resets the publisher's links."""
     there = Recorder()
     async with bus_on(server.url(), [there]) as other, proxied(server) as (proxy, one):
         assert proxy.mute() == 1
@@ -83,16 +63,7 @@ async def arrives(server: Server) -> bool:
         one.publish("later")
         await until(lambda: "later" in there.keys)
         assert other.statistics().gaps == 0
-    return "swallowed" in there.keys
-
-
-async def test_publish_swallowed_key_is_sent_again(server: Server) -> None:
-    assert await arrives(server)
-
-
-async def test_control_sent_counts_as_received_and_is_lost(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Outbox, "put_back", ForgetsAtBreak.put_back)
-    assert not await arrives(server)
+    assert "swallowed" in there.keys
 
 
 async def test_server_killed_in_the_middle_of_publishing(own_server: Server, reported: list[dict[str, Any]]) -> None:
@@ -140,20 +111,6 @@ async def test_publish_only_opens_one_connection(server: Server) -> None:
         assert (found.connected, found.outbox, found.published, found.received) == (True, 0, 1, 0)
         assert found.since_echo is not None
         assert other.statistics().gaps == 0
-
-
-async def test_publish_only_server_down_keeps_the_keys(own_server: Server) -> None:
-    there = Recorder()
-    async with bus_on(own_server.url(), [there]) as other, publisher(own_server, heartbeat=0.2, timeout=1.0) as bus:
-        own_server.kill()
-        bus.publish("kept")
-        await until(lambda: not bus.statistics().connected)
-        assert bus.statistics().outbox == 1
-        assert bus.statistics().error is not None
-        before = there.everything
-        await asyncio.to_thread(own_server.start)
-        await asyncio.wait_for(bus.flush(), 15.0)
-        await until(lambda: other.statistics().connected and (there.keys or there.everything > before))
 
 
 async def test_publish_only_silent_server_is_noticed(server: Server) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from math import inf
 from typing import Any
 
 import pytest
@@ -15,9 +14,7 @@ redis = pytest.importorskip("redis.asyncio")
 from private_proxy import Proxy  # noqa: E402
 from private_servers import Server  # noqa: E402
 
-from aiopurgatory.bus import Bus, BusConnectError  # noqa: E402
-from aiopurgatory.bus.engine import Lost  # noqa: E402
-from aiopurgatory.bus.redis_server import RedisServer, Wire  # noqa: E402
+from aiopurgatory.bus import BusConnectError  # noqa: E402
 
 from .conftest import fixture_of, made  # noqa: E402
 from .servers import AclRedis, ClusterRedis, OldRedis, bus_on, proxied  # noqa: E402
@@ -35,25 +32,6 @@ async def test_url_options_cannot_hide_a_gap(server: Server) -> None:
         one.publish("lost")
         await until(lambda: other.statistics().gaps == 1 and other.statistics().connected)
         assert there.everything > before
-
-
-async def test_control_redis_py_hides_a_gap(server: Server) -> None:
-    """Its own reconnect: nothing is raised, a message is lost, and only a second confirmation tells (R4)."""
-    async with (
-        Proxy(server.port) as proxy,
-        redis.Redis(port=proxy.port, username="bus", password="secret") as client,
-        redis.Redis.from_url(server.url()) as publisher,
-        client.pubsub() as listener,
-    ):
-        await listener.subscribe("aiopurgatory")
-        assert (await listener.get_message(timeout=5.0))["type"] == "subscribe"
-        proxy.cut()
-        async with asyncio.timeout(5.0):
-            while await publisher.publish("aiopurgatory", "lost"):  # noqa: ASYNC110 it is the server's state
-                await asyncio.sleep(0.01)
-        assert (await listener.get_message(timeout=5.0))["type"] == "subscribe"
-        await publisher.publish("aiopurgatory", "heard")
-        assert (await listener.get_message(timeout=5.0))["data"] == b"heard"
 
 
 async def test_server_full_for_a_while_is_back_at_once(server: Server) -> None:
@@ -133,26 +111,20 @@ async def test_start_server_without_hello_works() -> None:
             assert bus.statistics().connected
 
 
-@asynccontextmanager
-async def failover(server: Server) -> AsyncIterator[tuple[Bus, Bus, Recorder]]:
+async def test_master_demoted_is_left_and_all_is_checked(server: Server) -> None:
     """The server of the first bus has become a replica. The second is connected to the new master already."""
     there = Recorder()
+    times: dict[str, Any] = {"heartbeat": 1.0, "timeout": 2.0}
     with made(AclRedis) as master:
-        times: dict[str, Any] = {"heartbeat": 1.0, "timeout": 2.0}
         async with proxied(server, **times) as (proxy, one), bus_on(master.url(), [there]) as other, demoted(server):
             proxy.target = master.port
-            yield one, other, there
-
-
-async def test_master_demoted_is_left_and_all_is_checked(server: Server) -> None:
-    async with failover(server) as (one, other, there):
-        one.publish("lost")
-        await one.flush()
-        await until(lambda: one.statistics().gaps == 1 and one.statistics().connected)
-        await until(lambda: there.everything == 2)
-        assert (other.statistics().gaps, there.keys) == (0, [])
-        one.publish("heard")
-        await until(lambda: there.keys == ["heard"])
+            one.publish("lost")
+            await one.flush()
+            await until(lambda: one.statistics().gaps == 1 and one.statistics().connected)
+            await until(lambda: there.everything == 2)
+            assert (other.statistics().gaps, there.keys) == (0, [])
+            one.publish("heard")
+            await until(lambda: there.keys == ["heard"])
 
 
 @asynccontextmanager
@@ -188,20 +160,6 @@ async def test_master_demoted_link_cut_before_it_is_asked(server: AclRedis, user
         await until(lambda: there.everything == 2)
 
 
-async def test_control_servers_not_told_apart_wakes_nobody(server: AclRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = RedisServer.connect_to_master
-
-    async def same(self: RedisServer, lost: Lost) -> Wire:
-        wire = await connect(self, lost)
-        wire.life = "the same"
-        return wire
-
-    monkeypatch.setattr(RedisServer, "connect_to_master", same)
-    async with moved(server, is_met=False) as there:
-        await asyncio.sleep(3.0)
-        assert there.everything == 1
-
-
 async def test_reconnect_to_the_same_server_checks_nothing_elsewhere(server: Server) -> None:
     there = Recorder()
     async with proxied(server) as (proxy, one), bus_on(server.url(), [there], heartbeat=20.0):
@@ -210,13 +168,3 @@ async def test_reconnect_to_the_same_server_checks_nothing_elsewhere(server: Ser
         one.publish("key")
         await until(lambda: there.keys == ["key"])
         assert there.everything == 1
-
-
-async def test_control_role_not_asked_wakes_nobody(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiopurgatory.bus.redis._ROLE_INTERVAL", inf)
-    async with failover(server) as (one, _, there):
-        one.publish("lost")
-        await one.flush()
-        await asyncio.sleep(3.0)
-        assert (one.statistics().connected, one.statistics().gaps) == (True, 0)
-        assert (there.keys, there.everything) == ([], 1)

@@ -208,17 +208,6 @@ def test_chaos_each_message_goes_wrong_all_hear(heartbeat: float, timeout: float
     assert late(slowest, heartbeat, timeout, period) == []
 
 
-def test_control_numbers_unread_some_never_hear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without R6, a single notification can be lost unnoticed."""
-    monkeypatch.setattr(Arrivals, "gap_at", lambda *_: inf)
-    assert [seconds for _, _, seconds in late(slowest, 1.0, 1.0, 0.73, step=7, kinds=["drop"]) if seconds == inf]
-
-
-def test_control_no_timeout_some_never_hear(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Echo, "_overdue_at", lambda _: inf)
-    assert [seconds for _, _, seconds in late(slowest, 1.0, 1.0, 0.73, step=7, kinds=["swallow"]) if seconds == inf]
-
-
 # a connection that trickles
 
 
@@ -296,7 +285,7 @@ def test_control_any_echo_counts_news_get_too_old(monkeypatch: pytest.MonkeyPatc
     assert gaps == 0
 
 
-async def checked_after_a_cut() -> float:
+async def test_lost_before_the_publisher_is_cut_is_noticed() -> None:
     """A notification is lost, and its publisher's link breaks before the next one."""
     async with fleet(2, 1.0, 1.0) as (one, other):
         network = other.network
@@ -310,14 +299,10 @@ async def checked_after_a_cut() -> float:
         link.hear = hear
         network.links[0].lost(ConnectionResetError("cut"))
         await asyncio.sleep(30.0)
-        return other.checked_after("key", at)
+        assert other.checked_after("key", at) < bound(1.0, 1.0)
 
 
-def test_lost_before_the_publisher_is_cut_is_noticed() -> None:
-    assert play(checked_after_a_cut()) < bound(1.0, 1.0)
-
-
-async def error_of_a_deaf_bus() -> str | None:
+async def test_error_deaf_while_publishing_is_the_lost_echo() -> None:
     """It publishes all the time, so an acknowledgement is on its way at any time."""
     async with fleet(1, 1.0, 1.0, answer_way=0.02) as (process,):
         await asyncio.sleep(1.5)
@@ -325,15 +310,11 @@ async def error_of_a_deaf_bus() -> str | None:
         while process.bus.statistics().error is None:
             process.bus.publish("key")
             await asyncio.sleep(0.01)
-        return process.bus.statistics().error
+        assert str(process.bus.statistics().error).startswith("EchoLostError")
 
 
-def test_error_deaf_while_publishing_is_the_lost_echo() -> None:
-    assert str(play(error_of_a_deaf_bus())).startswith("EchoLostError")
-
-
-async def everything_twice() -> list[float]:
-    """Return the times of the checks of everything after two messages that ask for one, 0.1 s apart."""
+async def test_everything_put_off_is_checked_without_a_message() -> None:
+    """Two messages ask for a check of everything, 0.1 s apart."""
     async with fleet(1, 5.0, 5.0) as (process,):
         await asyncio.sleep(1.0)
         at = asyncio.get_running_loop().time()
@@ -341,19 +322,20 @@ async def everything_twice() -> list[float]:
         await asyncio.sleep(0.1)
         process.network.deliver("*")
         await asyncio.sleep(12.0)
-        return [when - at for what, when in process.checks if what == "*" and when > at]
-
-
-def test_everything_put_off_is_checked_without_a_message() -> None:
-    first, second = play(everything_twice())
-    assert first < 0.01 < second < SPACING + 0.02
+        first, second = (when - at for what, when in process.checks if what == "*" and when > at)
+        assert first < 0.01 < second < SPACING + 0.02
 
 
 # a network that breaks again and again
 
 
-async def gaps_in(seconds: float, after_echo: float) -> int:
-    """Return the number of gaps if each connection is cut *after_echo* seconds after its first echo."""
+@pytest.mark.parametrize(
+    ("seconds", "after_echo", "least", "most"), [(30.0, 0.03, 1, 34), (60.0, 5.9, 11, 11)], ids=["each_echo", "rarely"]
+)
+async def test_flapping_has_few_gaps_or_is_mended_at_once(
+    seconds: float, after_echo: float, least: int, most: int
+) -> None:
+    """Each connection is cut *after_echo* seconds after its first echo."""
     async with fleet(1, 1.0, 1.0) as (process,):
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
@@ -364,30 +346,18 @@ async def gaps_in(seconds: float, after_echo: float) -> int:
             for link in process.network.links[:]:
                 link.lost(ConnectionResetError("cut"))
             await asyncio.sleep(0.001)
-        return process.bus.statistics().gaps
-
-
-def test_flapping_cut_after_each_echo_has_few_gaps() -> None:
-    assert play(gaps_in(30.0, 0.03)) < 35
-
-
-def test_flapping_rare_cuts_are_mended_at_once() -> None:
-    assert play(gaps_in(60.0, 5.9)) == 11
+        assert least <= process.bus.statistics().gaps <= most
 
 
 # a server that does not answer
 
 
-async def attempts_in(seconds: float, timeout: float) -> int:
-    """Return how often a bus that was up tries to connect to a silent server."""
-    async with fleet(1, timeout, timeout) as (process,):
+@pytest.mark.parametrize(("seconds", "least", "most"), [(75.0, 3, 7), (1200.0, 1200 / 25, 400)])
+async def test_silent_server_gets_few_attempts_and_never_none(seconds: float, least: float, most: int) -> None:
+    """A bus was up. With the shortest pauses, there are seven attempts in 75 s."""
+    async with fleet(1, 5.0, 5.0) as (process,):
         network = process.network
         network.is_silent = True
         before = network.attempts
         await asyncio.sleep(seconds)
-        return network.attempts - before
-
-
-def test_silent_server_gets_few_attempts_and_never_none() -> None:
-    assert 3 <= play(attempts_in(75.0, 5.0)) <= 7  # with the shortest pauses
-    assert play(attempts_in(1200.0, 5.0)) >= 1200 / 25
+        assert least <= network.attempts - before <= most

@@ -19,9 +19,6 @@ from random import Random
 from typing import Any
 
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.bus.gaps import Echo
-from aiopurgatory.bus.missed import Missed
-from aiopurgatory.bus.targets import Targets
 
 from .servers import bus_on
 
@@ -144,18 +141,7 @@ def loop_of(number: int) -> Callable[[], asyncio.AbstractEventLoop]:
     return asyncio.new_event_loop
 
 
-def switch_off(rules: str) -> None:
-    """Switch off rules, for controls."""
-    if "R1" in rules.split():
-        Targets.check_all = lambda self: None  # type: ignore[method-assign]
-    if "R3" in rules.split():
-        Echo.is_overdue = lambda self, now: False  # type: ignore[method-assign]
-    if "R10" in rules.split():
-        Missed.reads_from = lambda self: None  # type: ignore[method-assign]
-
-
 if __name__ == "__main__":
     config = json.loads(sys.argv[1])
-    switch_off(config["without"])
     with asyncio.Runner(loop_factory=loop_of(config["number"])) as runner:
         runner.run(Worker(config).run())

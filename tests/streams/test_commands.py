@@ -54,7 +54,6 @@ class FakeServer(RedisServer):
         super().__init__("redis://127.0.0.1")
         self.connecting = asyncio.Event()
         self.lives = 0
-        self.broken: Exception | None = None
         self.is_silent = False
         self.loses_cancellations = False
         self.connections: list[Connection] = []
@@ -63,8 +62,6 @@ class FakeServer(RedisServer):
     async def connect_to_master(self, lost: Callable[[Exception], object]) -> Wire:
         with suppress(*[asyncio.CancelledError] * self.loses_cancellations):
             await self.connecting.wait()
-        if self.broken is not None:
-            raise self.broken
         self.connections.append(Connection(self.is_silent))
         self.connections[-1].interrupt, self.interrupt = self.interrupt, None
         wire = Wire(self.connections[-1], lost)
@@ -111,14 +108,6 @@ async def test_call_cancelled_while_connecting_ends_no_other(server: FakeServer,
     server.connecting.set()
     assert await other == ("life 1", b"answer")
     assert await called.call(None, "GET", "z") == ("life 1", b"answer")
-
-
-async def test_mistake_ends_only_the_calls_that_meet_it(server: FakeServer, up: Commands) -> None:
-    server.broken = LookupError("a mistake")
-    with pytest.raises(LookupError, match="a mistake"):
-        await up.call(None, "GET", "x")
-    server.broken = None
-    assert await up.call(None, "GET", "x") == ("life 1", b"answer")
 
 
 async def test_call_without_an_answer_fails_all_in_time(server: FakeServer) -> None:
@@ -168,26 +157,3 @@ async def test_calls_whose_sending_is_interrupted_all_fail(server: FakeServer, c
     with pytest.raises(StoreDownError):
         await asyncio.wait_for(other, 2.0)
     assert await called.call(None, "GET", "z") == ("life 2", b"answer")
-
-
-async def test_connection_of_a_first_request_does_not_keep_its_session(up: Commands, requests: Any) -> None:
-    session = await requests.handle(lambda: up.call(None, "GET", "x"))
-    waiting = begun(up, None, "y")  # the timer goes on
-    assert requests.are_over(session)
-    await waiting
-
-
-async def test_connecting_sees_no_session_of_the_first_call(
-    server: FakeServer, up: Commands, requests: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
-
-    connect = server.connect_to_master
-
-    async def look(lost: Callable[[Exception], object]) -> Wire:
-        seen.append(requests.session.get())
-        return await connect(lost)
-
-    monkeypatch.setattr(server, "connect_to_master", look)
-    await requests.handle(lambda: up.call(None, "GET", "x"))
-    assert seen == [None]

@@ -245,7 +245,7 @@ CONTROLS = {
         "begin(0, False), listen(0, 0, None), wait(0.1), outage(3.0), wait(3.1), outage(0.9), wait(5.0)",
     ),
     "S6, renewals come within the pause": Control(
-        lambda patch: patch.setattr("aiopurgatory.streams.run.RENEWAL", 1 / 2),
+        lambda patch: patch.setattr("aiopurgatory.streams.producer.RENEWAL", 1 / 2),
         "begin(0, False), listen(0, 0, None), copy(), wait(3.2), fail_over(1, 0.0), wait(4.0)",
     ),
 }

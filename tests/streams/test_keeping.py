@@ -45,16 +45,6 @@ async def test_append_by_a_script_trims_nothing(new_log: Open, topic: str, scrip
 
 
 @ON_SERVERS
-async def test_append_by_a_log_of_its_own_bounds_trims(new_log: Open, topic: str) -> None:
-    """The control: the smaller bound works where nobody has given another one, even after a default."""
-    other, app = await new_log(), await new_log(keep_events=16)
-    await other.append(topic, "script")
-    for number in range(150):
-        await app.append(topic, str(number))
-    assert len(await kept(app, topic)) <= 16
-
-
-@ON_SERVERS
 async def test_larger_of_two_bounds_holds_and_is_told_once(
     new_log: Open, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -161,15 +151,6 @@ async def test_postgres_backlog_of_old_topics_is_deleted_in_batches(
     finally:
         await connection.execute("DELETE FROM events_topics; DELETE FROM events_events")
         await connection.close()
-
-
-async def test_memory_forgets_a_topic_at_its_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with log_at("", keep_seconds=1.0) as log:
-        await log.append("old", "a")
-        await asyncio.sleep(1.05)
-        await log.append("new", "a")
-        assert await log.last_id("old") is None
-        assert await log.last_id("new") is not None
 
 
 def test_state_without_bounds_does_not_mention_them() -> None:

@@ -156,15 +156,6 @@ async def test_error_frees_the_place(topic: str, after: str | None, error: type[
 # cancelled
 
 
-async def test_cancelled_while_waiting_frees_the_place(log: EventLog) -> None:
-    task = asyncio.create_task(consume(log))
-    await waiting(log)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert_empty(log)
-
-
 async def test_cancelled_while_busy_frees_the_place(log: EventLog) -> None:
     async def work() -> None:
         async for _ in log.follow("x"):
@@ -206,18 +197,6 @@ async def test_timeout_frees_the_place_and_loses_nothing(log: EventLog) -> None:
     assert got == ["a", "b", "0", "1", "2", "3", "done"]
 
 
-async def test_wait_for_frees_the_place_and_loses_nothing(log: EventLog) -> None:
-    events = log.follow("x")
-    assert [(await anext(events)).data, (await anext(events)).data] == ["a", "b"]
-    for _ in range(3):
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(events), 0.01)
-        assert_empty(log)
-    await log.append("x", "c")
-    assert (await asyncio.wait_for(anext(events), 5)).data == "c"
-    await events.aclose()
-
-
 async def test_cancelled_by_anyio_while_cleaning_up_frees_the_place(log: EventLog) -> None:
     async def follow() -> None:
         try:
@@ -246,12 +225,6 @@ async def test_aclose_frees_the_place(log: EventLog) -> None:
     await events.aclose()
     with pytest.raises(StopAsyncIteration):
         await anext(events)
-
-
-async def test_aclose_before_the_first_event_ends_it(log: EventLog) -> None:
-    events = log.follow("x")
-    await events.aclose()
-    assert [event async for event in events] == []
 
 
 @pytest.mark.parametrize("turns", range(6))

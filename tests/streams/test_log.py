@@ -10,6 +10,7 @@ import pytest
 
 from aiopurgatory import GoneError, NotFoundError, Observer, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.streams import EndedError, Event, EventLog, MemoryLog, Run, TopicExistsError
+from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.streams.topic_state import number_in
 
 from .conftest import ON_SERVERS, Open, data_of, log_at, until
@@ -77,20 +78,6 @@ async def test_run_is_followed_until_its_end(log: EventLog, topic: str) -> None:
     assert await midway == await collect(log, topic) == events
 
 
-async def test_run_of_no_events_has_an_end(log: EventLog, topic: str) -> None:
-    async with log.run(topic):
-        pass
-    assert await data_of(log, topic) == ["done"]
-
-
-async def test_run_left_by_an_exception_has_failed(log: EventLog, topic: str) -> None:
-    with pytest.raises(LookupError):  # noqa: PT012
-        async with log.run(topic) as run:
-            await run.append("a")
-            raise LookupError
-    assert await data_of(log, topic) == ["a", "failed"]
-
-
 @pytest.mark.parametrize("how", ["once", "again and again"])
 async def test_run_left_by_cancellation_is_cancelled(log: EventLog, topic: str, how: str) -> None:
     task = asyncio.create_task(produce(log, topic))
@@ -114,19 +101,6 @@ async def test_run_that_its_user_ends_has_that_reason(log: EventLog, topic: str)
     assert await data_of(log, topic) == ["a", "the budget is spent"]
     with pytest.raises(EndedError, match="the run has ended"):
         await run.append("b")
-
-
-async def test_run_whose_producer_died_is_abandoned(log: EventLog, topic: str) -> None:
-    run = await log.run(topic, lease=0.15).__aenter__()
-    await run.append("a")
-    assert run._renewing is not None
-    run._renewing.cancel()  # its process is gone
-    assert await data_of(log, topic) == ["a", "abandoned"]
-    assert log.statistics().abandoned == 1
-    with pytest.raises(EndedError, match=r"it has ended \(abandoned\)"):
-        await run.append("b")
-    await run.__aexit__(None, None, None)
-    assert await data_of(log, topic) == ["a", "abandoned"]
 
 
 @pytest.mark.slow
@@ -260,17 +234,6 @@ async def test_follow_what_comes_next(log: EventLog, topic: str) -> None:
     assert await log.last_id(topic) == run.last_id
 
 
-@ON_SERVERS
-async def test_follow_in_another_process(new_log: Open, topic: str) -> None:
-    producing, listening = await new_log(), await new_log()
-    listener = asyncio.create_task(data_of(listening, topic))
-    await until_following(listening, 1)
-    async with producing.run(topic) as run:
-        for number in range(50):
-            await run.append(str(number))
-    assert await listener == [*map(str, range(50)), "done"]
-
-
 async def test_many_listeners_share_the_reads(log: EventLog, topic: str) -> None:
     listeners = [asyncio.create_task(data_of(log, topic)) for _ in range(100)]
     await until_following(log, 100)
@@ -297,25 +260,6 @@ async def test_laggards_share_the_reads(new_log: Open, topic: str) -> None:
         assert await listener == [*data, "done"]
     assert log.statistics().reads - before <= 40  # 4 of the tail, 4 shared ones, and those of listeners that came apart
     assert log.statistics().window_bytes == 0
-
-
-async def test_laggard_of_a_small_window_gets_every_event(new_log: Open, topic: str) -> None:
-    log = await new_log(window_bytes=2_000)
-    got: list[str] = []
-
-    async def listen_slowly() -> None:
-        async for event in log.follow(topic):
-            got.append(event.data)
-            if len(got) % 40 == 1:
-                await asyncio.sleep(0.02)
-
-    listener = asyncio.create_task(listen_slowly())
-    async with log.run(topic) as run:
-        for number in range(200):
-            await run.append(str(number))
-            assert log.statistics().window_bytes <= 2_000
-    await listener
-    assert got == [*map(str, range(200)), "done"]
 
 
 async def test_large_events_come_whole(log: EventLog, topic: str) -> None:
@@ -467,6 +411,7 @@ async def test_closed_purgatory_lets_runs_go_on(log: EventLog, topic: str) -> No
 async def test_closed_log_refuses(log: EventLog, topic: str) -> None:
     await log.aclose()
     await log.aclose()
+    assert "closed" in repr(log)
     run = log.run(topic)
     calls: list[Any] = [
         collect(log, topic),
@@ -516,15 +461,6 @@ async def test_start_while_it_starts_waits(url: str, topic: str) -> None:
         await log.append(topic, "c")
 
 
-async def test_close_while_it_starts_waits(url: str) -> None:
-    log = log_at(url)
-    starting = asyncio.create_task(log.start())
-    await asyncio.sleep(0)
-    await log.aclose()
-    await starting
-    assert "closed" in repr(log)
-
-
 async def test_append_while_the_log_closes_is_made_or_refused(log: EventLog, topic: str) -> None:
     appends = [asyncio.create_task(log.append(topic, str(number))) for number in range(20)]
     await asyncio.sleep(0)
@@ -539,21 +475,14 @@ async def test_append_while_the_log_closes_is_made_or_refused(log: EventLog, top
         assert len(set(await take(log, topic, made))) == made
 
 
-async def test_lifespan_starts_and_closes(url: str, topic: str) -> None:
-    log = log_at(url, name="events")
-    async with log.lifespan(object()) as state:
-        assert state is None
-        await log.append(topic, "a")
-        assert "open" in repr(log)
-    with pytest.raises(PurgatoryClosedError):
-        await log.append(topic, "b")
-
-
 async def test_lifespan_that_is_over_ends_the_runs(url: str, topic: str) -> None:
     log = log_at(url)
-    async with log.lifespan():
+    async with log.lifespan(object()) as state:
+        assert state is None
         producer = asyncio.create_task(produce(log, topic))
         assert await take(log, topic, 1) == ["a"]
+    with pytest.raises(PurgatoryClosedError):
+        await log.append(topic, "b")
     producer.cancel()
     async with log, asyncio.timeout(10):
         assert await data_of(log, topic) == ["a", "abandoned"]
@@ -609,6 +538,21 @@ async def test_observers_are_told() -> None:
         (lambda log: log.run("x", lease=float("nan")), "lease must be from 0.1 to 1e[+]06 s, got nan"),
         (lambda log: log.run("x", lease=90_000), "lease must be at most keep_seconds=86400, got 90000"),
         (lambda log: log.run("x", resume=1), "resume must be a bool, got 1"),
+        (lambda _: MemoryLog(name=""), "name must be"),
+        (lambda _: MemoryLog(name="a b"), "name must be"),
+        (lambda _: MemoryLog(name="é"), "name must be"),
+        (lambda _: MemoryLog(name="x" * 41), "name must be"),
+        (lambda _: MemoryLog(name=7), "name must be a str, got 7"),  # type: ignore[arg-type]
+        (lambda _: MemoryLog(keep_events=0), "keep_events must be >= 1, got 0"),
+        (lambda _: MemoryLog(keep_events=1.5), "keep_events must be an int, got 1.5"),  # type: ignore[arg-type]
+        (lambda _: MemoryLog(keep_bytes=0), "keep_bytes must be >= 1, got 0"),
+        (lambda _: MemoryLog(keep_seconds=0.5), "keep_seconds must be from 1 to 1e[+]09 s, got 0.5"),
+        (lambda _: MemoryLog(window_bytes=-1), "window_bytes must be >= 0, got -1"),
+        (lambda _: MemoryLog(unknown_timeout=-1), "unknown_timeout must be from 0 to 1e[+]06 s, got -1"),
+        (lambda _: MemoryLog(max_listeners=0), "max_listeners must be >= 1, got 0"),
+        (lambda _: MemoryLog(max_listeners=True), "max_listeners must be an int, got True"),
+        (lambda _: EventLog(MemoryStore), "store must be an instance of a Store, got the class MemoryStore; make one"),  # type: ignore[arg-type]
+        (lambda _: EventLog("redis://"), r"store must have a method open\(\), as a Store has, got 'redis://'"),  # type: ignore[arg-type]
     ],
 )
 async def test_wrong_argument_is_refused_at_once(call: Any, message: str) -> None:
@@ -646,38 +590,6 @@ async def test_wrong_argument_is_refused(call: Any, message: str) -> None:
         assert log.statistics().appended == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"name": ""}, "name must be"),
-        ({"name": "a b"}, "name must be"),
-        ({"name": "é"}, "name must be"),
-        ({"name": "x" * 41}, "name must be"),
-        ({"name": 7}, "name must be a str, got 7"),
-        ({"keep_events": 0}, "keep_events must be >= 1, got 0"),
-        ({"keep_events": 1.5}, "keep_events must be an int, got 1.5"),
-        ({"keep_bytes": 0}, "keep_bytes must be >= 1, got 0"),
-        ({"keep_seconds": 0.5}, "keep_seconds must be from 1 to 1e[+]09 s, got 0.5"),
-        ({"window_bytes": -1}, "window_bytes must be >= 0, got -1"),
-        ({"unknown_timeout": -1}, "unknown_timeout must be from 0 to 1e[+]06 s, got -1"),
-        ({"max_listeners": 0}, "max_listeners must be >= 1, got 0"),
-        ({"max_listeners": True}, "max_listeners must be an int, got True"),
-    ],
-)
-def test_wrong_option_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
-        MemoryLog(**options)
-
-
-def test_store_must_be_one() -> None:
-    from aiopurgatory.streams.memory import MemoryStore
-
-    with pytest.raises(TypeError, match="store must be an instance of a Store, got the class MemoryStore; make one"):
-        EventLog(MemoryStore)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"store must have a method open\(\), as a Store has, got 'redis://'"):
-        EventLog("redis://")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("use", [lambda run: run.append("a"), lambda run: run.end()])
 async def test_run_that_was_not_entered_says_so(use: Any) -> None:
     async with MemoryLog() as log:
@@ -704,18 +616,6 @@ def test_log_of_another_loop_is_refused() -> None:
         for call in (log.start, lambda: log.append("x", "a"), lambda: collect(log, "x"), lambda: log.last_id("x")):
             another.run(use(call))
         runner.run(log.aclose())
-
-
-def test_log_of_a_closed_loop_is_started_again() -> None:
-    log = MemoryLog()
-
-    async def use(number: int) -> None:
-        await log.append("x", str(number))
-        assert await take(log, "x", number + 1) == [*map(str, range(number + 1))]
-
-    for number in range(3):
-        with asyncio.Runner() as runner:
-            runner.run(use(number))
 
 
 async def test_log_started_in_a_closed_loop_has_no_old_listeners() -> None:

@@ -121,36 +121,6 @@ async def test_postgres_restart_takes_no_listener_s_place() -> None:
                 assert (await anext(other.follow("room", id_))).data == str(number + 1)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        "pg_is_in_recovery()",
-        "pg_postmaster_start_time()",
-        "pg_relation_filenode(regclass)",
-        "pg_notify(text, text)",
-        "pg_notification_queue_usage()",
-        "pg_advisory_xact_lock(bigint)",
-        "set_config(text, text, boolean)",
-    ],
-)
-async def test_postgres_function_refused_is_named_at_the_start(own_postgres: Postgres, function: str) -> None:
-    """All that a log and its bus call. No managed server is known to refuse one of these."""
-    url = own_postgres.url()
-    grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON events_topics, events_events TO tenant"
-    await run_sql(url, f"CREATE ROLE tenant LOGIN PASSWORD 'secret'; {grant}")
-    log = PostgresLog(own_postgres.url(user="tenant:secret"), timeout=2.0)
-    try:
-        async with log:  # the control
-            await log.append("room", "a")
-        await run_sql(url, f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
-        with pytest.raises(
-            PurgatoryError, match=rf"permission denied for function {function.partition('(')[0]}; grant"
-        ):
-            await log.start()
-    finally:
-        await run_sql(url, f"GRANT EXECUTE ON FUNCTION {function} TO PUBLIC; DROP OWNED BY tenant; DROP ROLE tenant")
-
-
 @pytest.mark.parametrize("function", ["pg_current_wal_lsn() RETURNS pg_lsn", "pg_control_system() RETURNS record"])
 async def test_postgres_that_hides_its_wal_and_identity_is_used(function: str) -> None:
     """As Aurora does without logical replication."""

@@ -66,16 +66,6 @@ def secrets(request: pytest.FixtureRequest) -> Iterator[Secrets]:
         yield Secrets(server)
 
 
-async def test_bus_asks_for_the_password_of_each_connection(secrets: Secrets) -> None:
-    fixed = bus_on(secrets.server.url(), [], name="aiopurgatory.fixed", **TIMES)
-    async with bus_on(secrets.url, [], password=secrets.plain, **TIMES) as bus, fixed:
-        assert secrets.asked == 2
-        await secrets.change()
-        await until(lambda: bus.statistics().gaps == 1 and bus.statistics().connected)
-        await until(lambda: fixed.statistics().gaps == 1)
-        assert not fixed.statistics().connected  # the control
-
-
 async def test_log_asks_for_the_password_of_each_connection(secrets: Secrets) -> None:
     async with log_at(secrets.url, password=secrets.awaited, **TIMES) as log:
         async with log.run("x") as run:

@@ -127,15 +127,6 @@ async def _busy(client: Client) -> asyncio.Future[object]:
     return script
 
 
-async def test_redis_that_is_busy_is_an_outage(own_redis: Redis, topic: str) -> None:
-    async with RedisLog(own_redis.url()) as log, Client.from_url(own_redis.url()) as client:
-        script = await _busy(client)
-        async with log.run(topic) as run:
-            await run.append("a")
-        await script
-        assert await data_of(log, topic) == ["a", "done"]
-
-
 async def test_redis_that_is_busy_while_a_log_connects_keeps_its_ids(own_redis: Redis, topic: str) -> None:
     """A refused INFO once told that the data has another life; logs of different processes then began generations."""
     url = own_redis.url()

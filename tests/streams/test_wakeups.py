@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aiopurgatory.bus.keys import MAX_MESSAGE, MalformedError, decode
+from aiopurgatory.bus.keys import MAX_MESSAGE
 from aiopurgatory.streams.store import Change, Commit, Row
 from aiopurgatory.streams.wakeups import MAX_CARRIED, WakeUps, wake_up
 
@@ -44,12 +44,6 @@ def test_wake_up_of_another_commit_names_the_topic(other: Commit) -> None:
     assert len(wake_up("l" * 40, "𝄞" * 200, other)) <= MAX_MESSAGE
 
 
-@pytest.mark.parametrize("rows", [[], [(2, "a")], [(2, "a"), (3, "b")]])
-def test_wake_up_is_no_key(rows: list[Row]) -> None:
-    with pytest.raises(MalformedError):
-        decode(wake_up("log", "run", commit(rows)))
-
-
 @pytest.mark.parametrize(
     ("heard", "told"),
     [
@@ -72,10 +66,3 @@ def test_hear_message_tells_what_it_says(heard: str, told: list[tuple[str, Chang
     found: list[tuple[str, Change | None]] = []
     WakeUps("log", lambda topic, change: found.append((topic, change)), lambda: None).hear(heard)
     assert found == told
-
-
-def test_notify_key_tells_nothing() -> None:
-    found: list[object] = []
-    wake_ups = WakeUps("log", lambda topic, change: found.append(topic), lambda: found.append("all"))
-    wake_ups.notify(("log", "run", "1.ab", "2.cd", 2, "a"))
-    assert not found

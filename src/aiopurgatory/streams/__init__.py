@@ -8,7 +8,7 @@ from .event import EndedError, Event, StoreDownError, StoreError, TopicExistsErr
 from .log import EventLog, LogStatistics
 from .memory import MemoryLog
 from .position import Follow
-from .run import Run
+from .producer import Run
 
 __all__ = [
     "EndedError",

@@ -19,7 +19,7 @@ from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .event import StoreDownError, require_event, require_log_name, require_reason, require_topic
 from .position import Follow, Position
-from .run import Run, Runs
+from .producer import Run, Runs
 from .store import NEWEST, Store, WatchedStore
 from .tail import Tails
 from .topic_state import Keep, in_force, state_of

@@ -1,24 +1,25 @@
-"""The tails of a worker: what it knows of each topic that has listeners here."""
+"""The tails of a worker: what it knows of each topic that has listeners here, and the newest events of each."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from bisect import bisect_right, insort
+from collections import OrderedDict, deque
 from contextvars import Context
 from math import floor, inf
 from random import random
+from sys import getsizeof
 from typing import Final, final
 
 from ..backoff import backoff
 from ..errors import GoneError
 from ..handover import Handover
 from ..purgatory import Purgatory
-from .event import StoreDownError
+from .event import Event, StoreDownError
 from .store import Change, Page, Store
 from .tasks import SharedReads, Tasks
 from .topic_state import Suspicion, TopicState, changed, number_in, place, state_of
-from .window import Window, Windows
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -31,6 +32,77 @@ SPREAD: Final = 1 / 16
 _LOOKS: Final = 64
 #: Seconds of a loop iteration in which to call tails when all are called. Their reads take many times as long.
 CALL_BUDGET: Final = 0.0002
+#: Bytes that an event counts in addition to its data, which counts twice.
+EVENT_SIZE: Final = 300
+
+
+@final
+class Window:
+    """The newest events of a topic, without gaps."""
+
+    __slots__ = ("_events", "_sizes", "_windows")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._events: deque[Event] = deque()
+        self._sizes: deque[int] = deque()
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def newest(self, count: int, most: int) -> list[Event]:
+        """Return the newest *count* events, oldest first, but at most *most* of them."""
+        start = len(self._events) - count
+        return [self._events[at] for at in range(start, start + min(count, most))]
+
+    def last(self) -> Event | None:
+        """Return the newest event; None: it was dropped."""
+        return self._events[-1] if self._events else None
+
+    def add(self, event: Event) -> None:
+        """Add *event*. The oldest events of all windows go, as far as the bound demands it."""
+        size = 2 * getsizeof(event.data) + EVENT_SIZE  # as text, and as a server-sent event
+        self._events.append(event)
+        self._sizes.append(size)
+        self._windows.grow(self, size)
+
+    def drop_oldest(self) -> int:
+        """Drop the oldest event. Returns: its bytes."""
+        self._events.popleft()
+        return self._sizes.popleft()
+
+    def clear(self) -> None:
+        self._windows.shrink(self, sum(self._sizes))
+        self._events.clear()
+        self._sizes.clear()
+
+
+@final
+class Windows:
+    """Bounds the bytes of all windows. Args: most: bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.size = 0
+        #: The windows with events; the next one to lose its oldest event comes first.
+        self._turn: OrderedDict[Window, None] = OrderedDict()
+
+    def grow(self, window: Window, size: int) -> None:
+        """*window* has one event more."""
+        self._turn.setdefault(window)
+        self.size += size
+        while self.size > self._most:
+            oldest = next(iter(self._turn))
+            self.size -= oldest.drop_oldest()
+            if len(oldest):
+                self._turn.move_to_end(oldest)
+            else:
+                del self._turn[oldest]
+
+    def shrink(self, window: Window, size: int) -> None:
+        """*window* gives up its events."""
+        self._turn.pop(window, None)
+        self.size -= size
 
 
 @final

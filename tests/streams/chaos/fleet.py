@@ -22,21 +22,17 @@ class Fleet:
     """*workers* processes that serve the log at *url*, and a producer.
 
     Args:
-        role: ``worker``, or ``relay``, which is the control.
         log: options of each log.
-        without: a rule that the logs do not follow; None: none.
     """
 
     def __init__(
         self,
         url: str,
         *,
-        role: str = "worker",
         workers: int = 3,
         log: dict[str, Any] | None = None,
-        without: str | None = None,
     ) -> None:
-        self._url, self._role, self._log, self._without = url, role, log or {}, without
+        self._url, self._log = url, log or {}
         self.ports: list[int] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         self.producer: subprocess.Popen[bytes] | None = None
@@ -45,12 +41,12 @@ class Fleet:
         for _ in range(workers):
             listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
             self.ports.append(listener.getsockname()[1])
-            self.workers.append(self._start(role, listener.fileno(), self._log))
+            self.workers.append(self._start("worker", listener.fileno(), self._log))
             listener.close()
 
     def _start(self, role: str, descriptor: int, options: dict[str, Any]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.streams.chaos.served", role, self._url, str(descriptor)]
-        return subprocess.Popen([*command, json.dumps(options), self._without or ""], pass_fds=[descriptor], cwd=ROOT)
+        return subprocess.Popen([*command, json.dumps(options)], pass_fds=[descriptor], cwd=ROOT)
 
     async def until_up(self) -> None:
         """Wait until each worker answers."""
@@ -69,7 +65,7 @@ class Fleet:
     def produce(self, topics: list[str], events: int, rate: float, lease: float = 15.0) -> None:
         """Start the producer."""
         options = {"topics": topics, "events": events, "rate": rate, "lease": lease, "log": self._log}
-        self.producer = self._start("producer", self._write, options | {"relay": self._role == "relay"})
+        self.producer = self._start("producer", self._write, options)
 
     def acked(self, topic: str) -> list[str]:
         """Return the events acknowledged to the producer of *topic*, and then the reason if it could not go on."""
