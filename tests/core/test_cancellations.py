@@ -12,7 +12,7 @@ import pytest
 from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import ENDINGS, Boom, Op, awaited, fate, is_empty, raising, taken, turns
+from .parts import ENDINGS, Boom, Op, awaited, is_empty, raising, taken, turns
 
 
 async def wait(op: Op) -> str:
@@ -35,42 +35,6 @@ async def test_cancel_task_cancels_op_in_that_instant(purgatory: Purgatory, cloc
     assert (op.ran, op.tries) == (["on_cancel"], 2)
 
 
-async def test_cancel_task_before_it_awaits(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(1.0), ["key"])
-
-    async def cancel_then_wait() -> None:
-        asyncio.current_task().cancel("gone")  # type: ignore[union-attr]
-        await op
-
-    with pytest.raises(asyncio.CancelledError, match="gone"):
-        await asyncio.create_task(cancel_then_wait())
-    assert (op.ran, purgatory.watched_entries) == (["on_cancel"], 0)
-
-
-async def test_cancel_one_of_two_tasks_ends_both(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(1.0), ["key"])
-    tasks = [await awaited(op) for _ in range(2)]
-    for _ in range(2):
-        tasks[1].cancel()
-    assert await asyncio.gather(*tasks) == ["CancelledError", "CancelledError"]
-    assert op.ran == ["on_cancel"]
-
-
-async def test_cancel_caught_task_can_wait_for_another(purgatory: Purgatory) -> None:
-    first, second = (purgatory.watch(Op(1.0), ["key"]) for _ in range(2))
-
-    async def wait_for_both() -> list[str]:
-        return [await fate(first), await fate(first), await fate(second)]
-
-    task = asyncio.create_task(wait_for_both())
-    await turns(1)
-    task.cancel()
-    await turns(1)
-    assert second.outcome is None
-    second.force_complete()
-    assert await task == ["CancelledError", "CancelledError", "result"]
-
-
 @pytest.mark.parametrize("name", ["complete", "expire"])
 @pytest.mark.parametrize("stays", ["-", "--", "---", "+--", "-+-", "--+"])
 async def test_end_then_tasks_leave_gives_back_if_none_stays(purgatory: Purgatory, name: str, stays: str) -> None:
@@ -82,42 +46,6 @@ async def test_end_then_tasks_leave_gives_back_if_none_stays(purgatory: Purgator
     assert await asyncio.gather(*tasks) == ["result" if stay == "+" else "CancelledError" for stay in stays]
     assert op.ran == ENDINGS[name].ran + ["on_undelivered"] * ("+" not in stays)
     check_invariants(purgatory)
-
-
-@pytest.mark.parametrize(("name", "hook"), [("complete", "on_complete"), ("expire", "on_expiration")])
-async def test_cancel_task_inside_hook_gives_back(purgatory: Purgatory, name: str, hook: str) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    task = asyncio.create_task(fate(op))
-    op.hooks[hook] = lambda _: task.cancel()
-    await turns(1)
-    ENDINGS[name].end(purgatory, op)
-    assert await task == "CancelledError"
-    assert (op.outcome, op.ran) == (ENDINGS[name].outcome, [*ENDINGS[name].ran, "on_undelivered"])
-
-
-@pytest.mark.parametrize("awaiters", [1, 2])
-@pytest.mark.parametrize("name", ENDINGS)
-async def test_leave_then_end_grants_nothing(purgatory: Purgatory, name: str, awaiters: int) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    tasks = [await awaited(op) for _ in range(awaiters)]
-    tasks[0].cancel()
-    ENDINGS[name].end(purgatory, op)
-    assert await asyncio.gather(*tasks) == ["CancelledError"] * awaiters
-    assert op.ran == ["on_cancel"]
-
-
-@pytest.mark.parametrize("name", ["fail", "cancel", "close"])
-async def test_end_without_result_then_leave(
-    purgatory: Purgatory, reports: list[BaseException], clock: ManualClock, name: str
-) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    task = await awaited(op)
-    ENDINGS[name].end(purgatory, op)
-    task.cancel()
-    assert await task == "CancelledError"
-    await clock.advance(0)
-    assert op.ran == ENDINGS[name].ran
-    assert [type(exc) for exc in taken(reports)] == [Boom] * (name == "fail")  # nobody has seen that it failed
 
 
 @pytest.mark.parametrize("is_pending", [True, False])
@@ -140,13 +68,6 @@ async def test_coroutine_closed_another_awaiter_gets_it(purgatory: Purgatory) ->
     coroutine.close()
     op.force_complete()
     assert (await task, op.ran) == ("result", ["on_complete"])
-
-
-async def test_coroutine_never_awaited_leaves_op_watched(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    wait(op).close()
-    assert op.force_complete() is True
-    assert (op.ran, op.result()) == (["on_complete"], "result")
 
 
 async def test_on_undelivered_raising_is_reported(purgatory: Purgatory, reports: list[BaseException]) -> None:

@@ -104,17 +104,6 @@ async def test_limit_nested_of_the_key_being_checked(purgatory: Purgatory) -> No
     assert ended(ops) == [0, 1, 2]
 
 
-async def test_limit_nested_keys_keep_their_own(purgatory: Purgatory) -> None:
-    def check_both(_: Op) -> None:
-        for key, limit in (("a", 1), ("b", 2), ("a", 1)):
-            purgatory.check_and_complete(key, limit=limit)
-
-    first, second = watch_ready(purgatory, 4, ("a",)), watch_ready(purgatory, 4, ("b",))
-    watch_ready(purgatory, 1, ("outer",), on_complete=check_both)
-    purgatory.check_and_complete("outer", limit=1)
-    assert (ended(first), ended(second)) == ([0, 1], [0, 1])
-
-
 async def test_limit_with_deferred_purging_skips_the_ended(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, purge_interval=1000) as purgatory:
         ops = watch_ready(purgatory, 3, ("key", "other"))
