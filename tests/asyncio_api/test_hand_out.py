@@ -117,12 +117,15 @@ async def test_nothing_yet_is_waited_for(
     assert back == []
 
 
-@pytest.mark.parametrize("expires", [True, False])
-async def test_nothing_taken_is_not_put_back(purgatory: Purgatory, expires: bool) -> None:
+@pytest.mark.parametrize("end", ["expire_all", "complete_for_key", "none"])
+async def test_nothing_taken_is_not_put_back(purgatory: Purgatory, end: str) -> None:
     back = list[object]()
     task = asyncio.create_task(purgatory.wait_for(lambda: None, ["jobs"], timeout=60.0, on_undelivered=back.append))
     await asyncio.sleep(0)
-    assert purgatory.expire_all() == 1 if expires else purgatory.num_delayed == 1
+    if end == "expire_all":
+        assert purgatory.expire_all() == 1
+    elif end == "complete_for_key":
+        assert len(purgatory.complete_for_key("jobs")) == 1
     task.cancel()
     await asyncio.wait([task])
     assert (task.cancelled(), back) == (True, [])

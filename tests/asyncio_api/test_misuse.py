@@ -238,15 +238,6 @@ async def test_check_before_the_start_warns_in_debug_mode(
         assert "start" in warned()[0]
 
 
-@pytest.mark.parametrize("debug", ["", "1"])
-def test_check_before_any_loop_warns_in_debug_mode(
-    warned: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, debug: str
-) -> None:
-    monkeypatch.setenv("PYTHONASYNCIODEBUG", debug)
-    Purgatory().check_and_complete("key")
-    assert len(warned()) == bool(debug)
-
-
 async def test_environment_sets_debug_mode_also_in_a_loop_that_ignores_it(
     warned: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,26 +174,3 @@ def test_expiry_is_at_the_first_tick_and_not_before_it(
     before: list[int], timeout: int, parts: list[int], by_reschedule: bool, tick: int
 ) -> None:
     asyncio.run(expires_exactly(before, timeout, parts, tick, by_reschedule))
-
-
-@exactly
-@given(timeouts=st.lists(spans, min_size=2, max_size=6), step=st.integers(1, 10**9))
-def test_expiry_of_many_sees_its_own_nanosecond(timeouts: list[int], step: int) -> None:
-    """One large advance stops at each deadline on the way, and time() there is that nanosecond."""
-
-    async def seen() -> list[int]:
-        clock = ManualClock()
-        expired_at: list[int] = []
-
-        class Looking(Op):
-            def on_expiration(self) -> None:
-                expired_at.append(now_ns(clock))
-
-        async with Purgatory(clock=clock, tick=1e-9) as purgatory:
-            await clock.advance(step / NS)
-            for timeout in timeouts:
-                purgatory.watch(Looking(timeout / NS), ["key"])
-            await clock.advance(max(timeouts) / NS)
-        return expired_at
-
-    assert asyncio.run(seen()) == sorted(step + timeout for timeout in timeouts)

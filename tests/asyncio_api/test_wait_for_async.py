@@ -57,13 +57,6 @@ async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, table:
     check_invariants(purgatory)
 
 
-async def test_completed_from_outside_reads_once_more(purgatory: Purgatory, table: Table) -> None:
-    waiting = await begun(purgatory, table.read)
-    table.row = "row"
-    assert purgatory.waiting("key")[0].force_complete()
-    assert (await waiting, table.reads) == ("row", 2)
-
-
 class Flaky:
     """A read that raises each of *errors* once, and then returns *row*."""
 

@@ -275,16 +275,6 @@ async def test_missed_trigger_of_many_kinds_counts_others_together(
     assert purgatory.statistics().missed_kinds[-1] == ("other", "other", 10)
 
 
-async def test_missed_trigger_is_said_after_many_other_warnings(
-    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    for number in range(30):
-        purgatory.watch(Op(600.0), [(f"kind-{number}", 7)])
-        purgatory.check_and_complete((f"kind-{number}", "7"))
-    await miss(purgatory, clock, "orders")
-    assert "completed only at its deadline" in warned(caplog)[-1]
-
-
 async def test_missed_trigger_not_if_it_is_read_every_so_often(
     purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
