@@ -141,9 +141,6 @@ async def test_leave_refused_keeps_the_member(clock: ManualClock) -> None:
         task.cancel()
 
 
-# members that restart under another name, and take their place again
-
-
 # the result of a join that nobody has received
 
 
@@ -160,15 +157,3 @@ async def test_replace_then_other_join_undelivered_still_leaves(purgatory: Purga
         await tasks[1]
     assert group.members == ("ann 2", "cy")  # the others must not rely on bob
     assert group.is_closed
-
-
-# mistakes
-
-
-@pytest.mark.parametrize("successor", ["ann", "bob"])
-async def test_replace_by_a_member_is_refused(purgatory: Purgatory, clock: ManualClock, successor: str) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    with pytest.raises(ValueError, match=rf"^successor must not be a member of 'billing' yet, got '{successor}'$"):
-        group.replace("ann", successor)
-    assert group.members == ("ann", "bob")

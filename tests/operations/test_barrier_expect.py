@@ -14,8 +14,6 @@ from aiopurgatory.testing import ManualClock
 
 from .helpers import AtFirstEnd, Join, check_empty, formed, group_in, joins
 
-# joins that end otherwise
-
 
 async def test_joins_failed_after_expect_are_still_expected(purgatory: Purgatory, clock: ManualClock) -> None:
     group = group_in(purgatory)
@@ -112,14 +110,6 @@ async def test_expect_needs_no_open_purgatory(clock: ManualClock) -> None:
     group.expect("bob")
     assert group.leave("bob")
     assert group.members == ("ann",)
-
-
-async def test_leave_of_an_announced_member_closes_nothing(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann")
-    group.expect("bob")
-    assert group.leave("bob")
-    assert (group.is_closed, group.members) == (False, ("ann",))
 
 
 # the largest group

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import DeadlineError, Purgatory, PurgatoryClosedError, operations
+from aiopurgatory import Purgatory, PurgatoryClosedError, operations
 from aiopurgatory.operations import Feed, Heartbeats, JoinBarrier, JoinError, Replicas, Thresholds, fetch, produce
 from aiopurgatory.testing import ManualClock, check_invariants
 
@@ -38,29 +38,6 @@ class Nothing:
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         return b""
-
-
-@pytest.mark.parametrize("name", MAKERS)
-async def test_key_and_purgatory_are_read_only(purgatory: Purgatory, name: str) -> None:
-    each = MAKERS[name](purgatory)
-    for attribute in ("key", "purgatory"):
-        with pytest.raises(AttributeError):
-            setattr(each, attribute, None)
-    assert (each.key, each.purgatory) == ("key", purgatory)
-
-
-REPRS = {
-    "Feed": "<Feed 'key' waiting=0>",
-    "Heartbeats": "<Heartbeats 'key' timeout=3.0 members=0>",
-    "JoinBarrier": "<JoinBarrier 'key' generation=0 members=1 open>",
-    "Replicas": "<Replicas 'key' high_watermark=0 in_sync=1 waiting=0>",
-    "Thresholds": "<Thresholds 'key' value=0 waiting=0>",
-}
-
-
-@pytest.mark.parametrize("name", MAKERS)
-async def test_repr_shows_name_key_and_counts(purgatory: Purgatory, name: str) -> None:
-    assert repr(MAKERS[name](purgatory)) == REPRS[name]
 
 
 @pytest.mark.parametrize("name", BEGIN)
@@ -109,12 +86,12 @@ any_: Any = operations  # what is wrong in all calls below is refused by type ch
 SECONDS = "must be a number of seconds"
 
 
-def fetching(*args: Any, **options: Any) -> Callable[[Any], Any]:
-    return lambda purgatory: any_.Feed(purgatory, "key", Nothing()).fetch(0, *args, **options)
+def fetching(**options: Any) -> Callable[[Any], Any]:
+    return lambda purgatory: any_.Feed(purgatory, "key", Nothing()).fetch(0, **options)
 
 
-def reaching(offset: Any, *args: Any, **options: Any) -> Callable[[Any], Any]:
-    return lambda purgatory: any_.Thresholds(purgatory, "log").reached(offset, *args, **options)
+def reaching(offset: Any, **options: Any) -> Callable[[Any], Any]:
+    return lambda purgatory: any_.Thresholds(purgatory, "log").reached(offset, **options)
 
 
 def failing(exc: Any) -> Callable[[Any], Any]:
@@ -156,15 +133,10 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (fetching(timeout=0.5, max_bytes=-1), "ValueError: max_bytes must be >= 0, got -1"),
     (fetching(timeout=nan), f"ValueError: timeout {SECONDS} or None, got nan"),
     (fetching(timeout="5"), f"TypeError: timeout {SECONDS} or None, got '5'"),
-    (fetching(), "TypeError: .*timeout"),
-    (fetching(30), "TypeError: .*positional"),
     (lambda purgatory: any_.Feed(purgatory, [], Nothing()), "TypeError: unhashable"),
     (lambda purgatory: any_.fetch(purgatory, {}, timeout=1.0), "ValueError: positions must name at least one source"),
     (reaching(5, timeout=nan), f"ValueError: timeout {SECONDS} or None, got nan"),
     (reaching(5, timeout="5"), f"TypeError: timeout {SECONDS} or None, got '5'"),
-    (reaching(5, timeout=[]), f"TypeError: timeout {SECONDS} or None, got "),
-    (reaching(5), "TypeError: .*timeout"),
-    (reaching(5, 1.0), "TypeError: .*positional"),
     *((reaching(bad, timeout=None), "TypeError: offset must be an int") for bad in (1.5, nan, "7", None, True)),
     (lambda purgatory: any_.Thresholds(purgatory, "log").advance(1.5), "TypeError: value must be an int"),
     (lambda purgatory: any_.Thresholds(purgatory, "log", start=True), "TypeError: start must be an int"),
@@ -229,13 +201,6 @@ async def test_mistake_is_refused_and_named(purgatory: Purgatory, call: Callable
 class Unshowable:
     def __repr__(self) -> str:
         raise ValueError("no")
-
-
-async def test_reached_at_the_deadline_raises_deadline_error(purgatory: Purgatory, clock: ManualClock) -> None:
-    task = Thresholds(purgatory, Unshowable()).reached(5, timeout=1.0)
-    await clock.advance(1.0)
-    with pytest.raises(DeadlineError, match=r"^<Unshowable> had not reached offset 5 after 1\.0 s$"):
-        await task
 
 
 async def test_produce_at_the_deadline_keeps_every_answer(purgatory: Purgatory, clock: ManualClock) -> None:
