@@ -21,16 +21,6 @@ async def test_init_costs_no_task_and_no_thread() -> None:
     assert (len(asyncio.all_tasks()), threading.active_count()) == before
 
 
-async def test_start_twice_is_one_clock_task(clock: ManualClock) -> None:
-    purgatory = Purgatory("twice", clock=clock)
-    await purgatory.start()
-    await purgatory.start()
-    (task,) = clock_tasks()
-    assert "twice" in task.get_name()
-    await purgatory.aclose()
-    assert clock_tasks() == []
-
-
 async def test_async_with_raising_closes(clock: ManualClock) -> None:
     op = Op(1.0)
 
@@ -105,13 +95,3 @@ async def test_clock_task_dying_counts_as_close(reported: list[dict[str, Any]]) 
             await op
         check_invariants(purgatory)
     assert [type(context["exception"]) for context in reported] == [OSError]
-
-
-def test_aclose_after_its_loop_is_gone_returns() -> None:
-    purgatory = Purgatory()
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(purgatory.start())
-    # Gone as a loop goes that nobody tidies up: its tasks are never run again.
-    asyncio.run(asyncio.wait_for(purgatory.aclose(), 5.0))
-    loop.run_until_complete(asyncio.sleep(0))
-    loop.close()

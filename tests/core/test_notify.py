@@ -21,6 +21,16 @@ async def test_notify_that_closes_the_purgatory_is_counted(clock: ManualClock) -
         assert (statistics.checks, statistics.checks_without_effect, statistics.failed) == (1, 0, 3)
 
 
+async def test_notify_keys_in_the_order_of_their_marks(purgatory: Purgatory) -> None:
+    order: list[Op] = []
+    a, b, c = (purgatory.watch(Op(on_complete=order.append), [key]) for key in "abc")
+    a.ready = b.ready = c.ready = True
+    for key in "cabc":
+        purgatory.notify(key)
+    await turns(10)
+    assert order == [c, a, b]
+
+
 async def test_notify_in_slices_of_the_turn_budget(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         order: list[Op] = []

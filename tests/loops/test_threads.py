@@ -163,17 +163,6 @@ async def test_threadsafe_unhashable_key_fails_in_the_caller(clock: ManualClock,
     await purgatory.aclose()
 
 
-async def test_threadsafe_before_start_spoils_nothing(clock: ManualClock) -> None:
-    purgatory = Purgatory(clock=clock)
-    purgatory.notify_threadsafe("key")
-    async with purgatory, asyncio.timeout(5):
-        ready = asyncio.Event()
-        op = purgatory.watch(Wait(ready.is_set), ["key"])
-        ready.set()
-        await asyncio.to_thread(purgatory.notify_threadsafe, "key")
-        await op
-
-
 async def test_threadsafe_after_close_is_silent_keeps_nothing(clock: ManualClock) -> None:
     async with Purgatory(clock=clock) as purgatory:
         pass
@@ -183,25 +172,6 @@ async def test_threadsafe_after_close_is_silent_keeps_nothing(clock: ManualClock
     del key
     gc.collect()  # the thread's remains
     assert left() is None
-
-
-@pytest.mark.timeout(10)
-async def test_threadsafe_interrupted_by_itself_hangs_not(purgatory: Purgatory) -> None:
-    class Interrupted(Key):
-        """Python code in which a signal handler or a finalizer, run by this very thread, may call."""
-
-        def __hash__(self) -> int:
-            if not calls:
-                calls.append("other")
-                purgatory.notify_threadsafe("other")
-            return id(self)
-
-    calls: list[str] = []
-    key = Interrupted()
-    op = purgatory.watch(Wait(lambda: bool(calls)), ["other"])
-    purgatory.notify_threadsafe(key)
-    async with asyncio.timeout(5):
-        await op
 
 
 def test_loop_that_goes_on_in_another_thread_is_at_home_there() -> None:
