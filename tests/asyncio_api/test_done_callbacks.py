@@ -165,31 +165,6 @@ async def test_done_callback_is_let_go(purgatory: Purgatory, kind: Kind, removed
     assert left() is None
 
 
-async def test_done_callback_of_an_op_runs_after_its_hooks(purgatory: Purgatory) -> None:
-    seen: list[str] = []
-
-    class Hooked(Op):
-        def on_complete(self) -> str:
-            added: Any = self
-            added.add_done_callback(lambda _: seen.append("added in on_complete"))
-            purgatory.check_and_complete("other")
-            seen.append("on_complete")
-            return "result"
-
-        def on_expiration(self) -> None:
-            seen.append("on_expiration")
-
-    first: Any = purgatory.watch(Hooked(60.0), ["key"])
-    first.add_done_callback(lambda op: seen.append(op.result()))
-    other: Any = purgatory.watch(Op(60.0), ["other"])
-    other.ready = True
-    other.add_done_callback(lambda _: seen.append("other"))
-    assert purgatory.expire_all() == 1
-    assert seen == ["on_complete", "on_expiration"]
-    await turns(1)
-    assert sorted(seen[2:]) == ["added in on_complete", "other", "result"]
-
-
 async def test_removed_done_callback_leaves_nothing_behind(purgatory: Purgatory) -> None:
     op: Any = purgatory.watch(Op(60.0), ["key"])
     kept: list[object] = []

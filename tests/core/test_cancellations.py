@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from typing import Any
 
 import pytest
 
@@ -78,68 +75,6 @@ async def test_on_undelivered_raising_is_reported(purgatory: Purgatory, reports:
     task.cancel()
     assert await task == "CancelledError"
     assert (taken(reports), op.outcome, op.result()) == ([boom], Outcome.COMPLETED, "result")
-
-
-class Desk:
-    """Hands out operations that end after a few checks, and notes the results that arrive."""
-
-    def __init__(self, purgatory: Purgatory) -> None:
-        self.purgatory = purgatory
-        self.opened: list[Op] = []
-        self.taken: list[Op] = []
-
-    async def ask(self) -> None:
-        op = Op(60.0, try_complete=lambda op: setattr(op, "ready", op.tries > 4))
-        self.opened.append(op)
-        await self.purgatory.watch(op, ["a", "b"])
-        self.taken.append(op)
-
-    async def plain(self) -> None:
-        while True:
-            await self.ask()
-
-    async def nested(self) -> None:
-        while True:
-            async with asyncio.timeout(60.0), asyncio.TaskGroup() as group:
-                group.create_task(self.ask())
-                group.create_task(self.ask())
-
-    async def predicates(self) -> None:
-        while True:
-            await self.ask()
-            with suppress(TimeoutError):
-                await self.purgatory.wait_for(lambda: len(self.opened) % 2, ["a"], timeout=60.0)
-
-
-def expire_all(purgatory: Purgatory, key: str) -> None:
-    purgatory.expire_all()
-
-
-@pytest.mark.parametrize("use", [Desk.plain, Desk.nested, Desk.predicates])
-@pytest.mark.parametrize("event", [Purgatory.check_and_complete, Purgatory.notify, expire_all])
-@pytest.mark.parametrize("k", range(21))
-async def test_cancel_at_kth_turn_leaves_nothing(
-    purgatory: Purgatory,
-    clock: ManualClock,
-    k: int,
-    event: Callable[[Purgatory, str], object],
-    use: Callable[[Desk], Coroutine[Any, Any, None]],
-) -> None:
-    desk = Desk(purgatory)
-    task = asyncio.create_task(use(desk))
-    for _ in range(k):
-        event(purgatory, "a")
-        await turns(1)
-    task.cancel()
-    await asyncio.wait([task])
-    assert is_empty(purgatory)
-    for op in desk.opened:  # each grant is taken or given back
-        ends = [desk.taken.count(op), op.ran.count("on_undelivered"), op.ran.count("on_cancel")]
-        assert sorted(ends) == [0, 0, 1]
-    assert len(desk.opened) > 0 or k < 2
-    asked = [(op.tries, *op.ran) for op in desk.opened]
-    await clock.advance(100.0)
-    assert [(op.tries, *op.ran) for op in desk.opened] == asked
 
 
 async def test_on_undelivered_after_result_read_not_called(purgatory: Purgatory) -> None:

@@ -142,36 +142,6 @@ async def test_aclose_begun_in_a_hook_ends(clock: ManualClock, event: str, hook:
     check_invariants(purgatory)
 
 
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("event", ["soon", "expiry"])
-async def test_aclose_in_the_clock_task_does_not_await_itself(clock: ManualClock, event: str) -> None:
-    """A hook in the clock task runs the coroutine aclose() by hand."""
-    answers: list[str] = []
-
-    def close_by_hand(op: Op) -> None:
-        coroutine = purgatory.aclose()
-        try:
-            coroutine.send(None)
-        except StopIteration:
-            answers.append("returned")
-        else:
-            coroutine.close()
-            task = asyncio.current_task()
-            answers.append("waits for itself" if task is not None and "clock" in task.get_name() else "waits")
-
-    purgatory = Purgatory(clock=clock)
-    await purgatory.start()
-    op = purgatory.watch(Op(0 if event == "expiry" else 60.0, on_complete=close_by_hand), ["key"])
-    op.ready = True
-    if event == "soon":
-        purgatory.notify("key")
-    await clock.advance(1.0)
-    assert op.done()
-    assert len(answers) == 1
-    assert answers != ["waits for itself"]
-    await purgatory.aclose()
-
-
 class Recorded(Op):
     """Notes its end in *ended*."""
 

@@ -120,3 +120,13 @@ async def test_reschedule_bad_timeout_changes_nothing(
     assert op.timeout == 1.0
     await clock.advance(1.0)
     assert op.expired
+
+
+@pytest.mark.parametrize("how", ["clock", "expire_all"])
+async def test_expire_all_in_a_last_try_asks_once(purgatory: Purgatory, clock: ManualClock, how: str) -> None:
+    op = purgatory.watch(Op(1.0, try_complete=lambda op: op.tries > 2 and purgatory.expire_all()), ["key"])
+    other = purgatory.watch(Op(60.0), ["key"])
+    await clock.advance(1.0) if how == "clock" else purgatory.expire_all()
+    check_invariants(purgatory)
+    assert (op.tries, op.ran) == (3, ["on_complete", "on_expiration"])
+    assert (other.tries, other.ran) == (3, ["on_complete", "on_expiration"])

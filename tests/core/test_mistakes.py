@@ -275,18 +275,6 @@ async def test_missed_trigger_of_many_kinds_counts_others_together(
     assert purgatory.statistics().missed_kinds[-1] == ("other", "other", 10)
 
 
-async def test_missed_trigger_not_if_it_is_read_every_so_often(
-    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    ready: list[int] = []
-    waiting = asyncio.create_task(purgatory.wait_for(lambda: ready, ["key"], timeout=1.0, every=30.0))
-    await clock.settle()
-    ready.append(1)
-    await clock.advance(1.0)
-    assert await waiting == [1]
-    assert (warned(caplog), purgatory.statistics().missed_triggers) == ([], 0)
-
-
 async def test_missed_trigger_not_if_the_checked_read_has_failed(
     purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -209,18 +209,6 @@ async def test_close_with_an_observer_interrupted_is_whole(clock: ManualClock, o
         await purgatory.aclose()
 
 
-async def test_fail_for_key_with_an_observer_interrupted_ends_all(clock: ManualClock, observer: Watching) -> None:
-    async with Purgatory("all", clock=clock, observers=[observer]) as purgatory:
-        ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
-        tasks = [await awaited(op) for op in ops]
-        observer.act = lambda: raising(Interrupt())(ops[0])
-        with pytest.raises(Interrupt):
-            purgatory.fail_for_key("key", Boom())
-        observer.act = bool
-        assert await asyncio.gather(*tasks) == ["Boom"] * 3
-        check_invariants(purgatory)
-
-
 async def test_missed_trigger_is_told_just_before_the_end(
     watched: Purgatory, clock: ManualClock, observer: Watching
 ) -> None:

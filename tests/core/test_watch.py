@@ -103,16 +103,10 @@ class SameHash:
 S1, S2, S3, S4 = (SameHash() for _ in range(4))
 
 REPEATED: dict[str, tuple[tuple[Hashable, ...], tuple[Hashable, ...]]] = {
-    "1": (("a",), ("a",)),
-    "2 the same": (("a", "a"), ("a",)),
     "2 of one hash": ((S1, S2), (S1, S2)),
     "2 equal, of two types": ((1, True), (1,)),
-    "3: 1st = 2nd": (("a", "a", "b"), ("a", "b")),
-    "3: 1st = 3rd": (("a", "b", "a"), ("a", "b")),
-    "3 the same": (("a", "a", "a"), ("a",)),
     "3 of one hash": ((S1, S2, S3), (S1, S2, S3)),
     "3 equal, of three types": ((True, 1, 1.0), (True,)),
-    "4: 1st = 4th": (("a", "b", "c", "a"), ("a", "b", "c")),
     "4: two pairs": (("a", "b", "a", "b"), ("a", "b")),
     "4 of one hash": ((S1, S2, S3, S4), (S1, S2, S3, S4)),
     "4 equal in pairs, of two types": ((0, 1, False, True), (0, 1)),

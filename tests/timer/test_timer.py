@@ -43,21 +43,6 @@ def test_pending_by_level_follows_tasks_down_and_out() -> None:
     assert inside == [(1, 0), (0, 0)]
 
 
-def test_pending_by_level_task_re_added_during_its_expiry() -> None:
-    timer = Timer(tick=1, wheel_size=10)
-    first, _ = added(timer, 5, 5)
-
-    def again(task: TimerTask) -> None:
-        if task is first:
-            task.deadline = 15  # the same bucket, in its next round
-            assert timer.add(task)
-
-    timer.advance(5, again)
-    assert (timer.pending_by_level(), timer.occupied()) == ((1,), [(0, 15, 15, 1)])
-    timer.cancel(first)
-    assert timer.pending_by_level() == (0,)
-
-
 def test_heap_operations_counts_pushes_and_pops() -> None:
     timer = Timer(tick=1, wheel_size=10)
     first, second, third = TimerTask(5), TimerTask(5), TimerTask(7)
