@@ -306,7 +306,7 @@ async def test_shared_metrics_go_on_after_a_failure(
             return super().statistics()
 
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
-    monkeypatch.setattr("aiopurgatory.metrics.processes.PUBLISH_INTERVAL", 0.01)
+    monkeypatch.setattr("aiopurgatory.metrics.collector.PUBLISH_INTERVAL", 0.01)
     registry = CollectorRegistry()
     purgatory = Failing("fetch", observers=[Metrics(registry)])
     async with purgatory:

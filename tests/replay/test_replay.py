@@ -172,7 +172,7 @@ def test_replay_purges_visit_what_is_listed() -> None:
     at_once, deferred = (replay(table, Setting(purge_interval=n)) for n in (0, 100))
     assert (at_once.counts["purges"], at_once.counts["purge_visits"]) == (0, 0)
     mean = deferred.counts["purge_visits"] / deferred.counts["purges"]
-    assert deferred.peak_watched / 4 < mean < deferred.peak_watched * 1.5
+    assert deferred.peak_pending / 4 < mean < deferred.peak_pending * 10  # some have several keys
     assert deferred.peak_bytes > at_once.peak_bytes > 0
 
 
