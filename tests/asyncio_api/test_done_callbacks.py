@@ -117,37 +117,6 @@ async def test_remove_done_callback_after_the_end_is_late(purgatory: Purgatory, 
     assert seen == [future]
 
 
-@pytest.mark.parametrize("change", ["add", "remove"])
-async def test_remove_done_callback_reentered_survives(purgatory: Purgatory, kind: Kind, change: str) -> None:
-    """CPython issues 28963, 30828 and 97592: an ``__eq__`` that changes the list of callbacks."""
-    future = kind.new(purgatory)
-
-    class Evil:
-        asked = 0
-
-        def __call__(self, _: object) -> None:
-            raise AssertionError("removed")
-
-        def __hash__(self) -> int:
-            return 7
-
-        def __eq__(self, other: object) -> bool:
-            self.asked += 1
-            if change == "remove":
-                future.remove_done_callback(id)
-            elif self.asked < 100:
-                future.add_done_callback(id)
-            return False
-
-    future.add_done_callback(str)
-    for _ in range(63):
-        future.add_done_callback(id)
-    assert future.remove_done_callback(Evil()) == 0
-    kind.complete(future, "result")
-    await turns(1)
-    assert future.result() == "result"
-
-
 @pytest.mark.parametrize("removed", [False, True])
 async def test_done_callback_is_let_go(purgatory: Purgatory, kind: Kind, removed: bool) -> None:
     class Callback:

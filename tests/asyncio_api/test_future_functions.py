@@ -57,17 +57,6 @@ async def test_wait_for_0_cancels_what_is_pending(purgatory: Purgatory, kind: Ki
     check_empty(purgatory)
 
 
-async def test_wait_for_cancelled_cancels_it(purgatory: Purgatory, kind: Kind) -> None:
-    future = kind.new(purgatory)
-    task = asyncio.create_task(asyncio.wait_for(future, 60.0))
-    await turns(1)
-    task.cancel()
-    await asyncio.wait([task])
-    assert task.cancelled()
-    assert future.cancelled()
-    check_empty(purgatory)
-
-
 # gather
 
 

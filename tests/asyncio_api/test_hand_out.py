@@ -193,23 +193,6 @@ async def test_awaited_job_is_delivered_or_put_back_whenever_it_ends(
     assert purgatory.num_delayed == 0
 
 
-async def test_put_back_that_raises_is_reported_beside_the_failure(
-    purgatory: Purgatory, reported: list[dict[str, Any]]
-) -> None:
-    def put(job: object) -> None:
-        raise ValueError("full")
-
-    desk = Desk("job")
-    task = asyncio.create_task(purgatory.wait_for(desk.take, ["jobs"], timeout=1.0, on_undelivered=put))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    purgatory.fail_for_key("jobs", ConnectionError("not leader"))
-    with pytest.raises(ConnectionError, match="not leader"):
-        await task
-    await turns(10)
-    assert [str(context["exception"]) for context in reported] == ["full"]
-
-
 async def test_future_taken_by_a_plain_function_is_put_back(purgatory: Purgatory) -> None:
     """It is refused: whether a condition is awaited is decided at its first call."""
     jobs, back = list[Any](), list[object]()

@@ -161,14 +161,6 @@ async def test_close_in_an_inner_block_ends_the_outer_await(purgatory: Purgatory
         await nested()
 
 
-async def test_close_during_a_cancelled_block_changes_nothing(purgatory: Purgatory) -> None:
-    task = await started(purgatory, 30.0)
-    task.cancel()
-    purgatory.close()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_block_of_a_purgatory_not_open_is_refused(is_closed: bool) -> None:
     purgatory = Purgatory()

@@ -133,15 +133,6 @@ async def test_error_of_the_condition_is_raised(
     assert (purgatory.statistics().failed, purgatory.watched_entries) == (1, 0)
 
 
-async def test_error_of_a_later_look_is_raised(purgatory: Purgatory, table: Table, condition: Condition) -> None:
-    waiting = await begun(purgatory, condition)
-    table.row = ZeroDivisionError()
-    purgatory.check_and_complete("key")
-    with pytest.raises(ZeroDivisionError):
-        await waiting
-    assert purgatory.watched_entries == 0
-
-
 async def test_value_whose_truth_cannot_be_told_fails_the_wait(
     purgatory: Purgatory, table: Table, condition: Condition
 ) -> None:

@@ -314,15 +314,6 @@ async def test_every_calls_at_least_so_often(
     assert (found.missed_triggers, found.reads, found.pending, found.timeouts) == (0, 0, 0, 0)
 
 
-async def test_every_leaves_the_deadline_alone(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
-    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0, every=2.0, default="none"))
-    await clock.advance(4.999)
-    assert not waiting.done()
-    check_invariants(purgatory)
-    await clock.advance(0.001)
-    assert await waiting == "none"
-
-
 @pytest.mark.parametrize(("wrong", "error"), [(0, ValueError), (-1.0, ValueError), ("1", TypeError)])
 async def test_wrong_every_is_named(purgatory: Purgatory, table: Table, wrong: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"^every must be "):

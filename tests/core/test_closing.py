@@ -155,9 +155,11 @@ class Recorded(Op):
         self.ended.append(self.number)
 
 
-async def many_waiting(clock: ManualClock, count: int) -> tuple[Purgatory, list[Recorded], list[int]]:
+async def many_waiting(
+    clock: ManualClock, count: int, *observers: Observer
+) -> tuple[Purgatory, list[Recorded], list[int]]:
     """A purgatory that ends an operation a turn."""
-    purgatory = Purgatory(clock=clock, turn_budget=1e-9)
+    purgatory = Purgatory(clock=clock, turn_budget=1e-9, observers=observers)
     await purgatory.start()
     ended: list[int] = []
     return purgatory, [purgatory.watch(Recorded(n, ended), ["shared", n]) for n in range(count)], ended
@@ -190,11 +192,7 @@ async def test_aclose_of_many_interrupted_ends_all(clock: ManualClock, how: str)
         def closed(self, what: object) -> None:
             closed.append(what)
 
-    purgatory = Purgatory(clock=clock, turn_budget=1e-9, observers=[Seeing()])
-    await purgatory.start()
-    ended: list[int] = []
-    for n in range(20):
-        purgatory.watch(Recorded(n, ended), ["shared", n])
+    purgatory, _, ended = await many_waiting(clock, 20, Seeing())
     closing = asyncio.create_task(purgatory.aclose())
     await turns(5)
     assert len(ended) < 10

@@ -196,18 +196,3 @@ async def test_failure_awaited_one_step_later_is_not_reported(purgatory: Purgato
     asyncio.get_running_loop().call_soon(fail_behind_the_clock)
     await turns(3)
     assert await tasks[0] == "Boom"  # and `reports` stays empty
-
-
-async def test_failures_reported_to_a_handler_that_closes(purgatory: Purgatory) -> None:
-    reported: list[object] = []
-
-    def handler(_: object, context: dict[str, object]) -> None:
-        reported.append(context["exception"])
-        purgatory.close()
-
-    asyncio.get_running_loop().set_exception_handler(handler)
-    booms = [Boom(), Boom(), Boom()]
-    for boom in booms:
-        purgatory.watch(Op(60.0), ["key"]).fail(boom)
-    await turns(3)
-    assert reported == booms

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -74,26 +73,6 @@ async def test_threadsafe_many_calls_take_few_wakeups(purgatory: Purgatory) -> N
         await op
     # A wake-up of the loop for each call would be a try for each.
     assert op.tries < THREADS * CALLS / 10
-
-
-async def test_threadsafe_calls_without_pause_let_loop_turn(purgatory: Purgatory) -> None:
-    stop = threading.Event()
-    give_up_at = time.monotonic() + 5
-
-    def notify(thread: int) -> None:
-        while not stop.is_set() and time.monotonic() < give_up_at:
-            purgatory.notify_threadsafe("hot")
-
-    async def turn_and_stop() -> None:
-        for _ in range(10):
-            await asyncio.sleep(0)
-        stop.set()
-
-    purgatory.watch(Wait(bool), ["hot"])
-    async with asyncio.TaskGroup() as group:
-        group.create_task(in_threads(notify))
-        group.create_task(turn_and_stop())
-    assert time.monotonic() < give_up_at
 
 
 async def test_threadsafe_many_keys_come_in_slices(clock: ManualClock) -> None:

@@ -67,22 +67,6 @@ async def test_purgatory_closed_answers_every_join(purgatory: Purgatory) -> None
     assert (group.is_closed, group.is_waiting("ann")) == (False, False)
 
 
-@pytest.mark.parametrize("error", [OSError("moved"), None], ids=["fail_for_key", "cancel_for_key"])
-async def test_call_for_its_key_ends_every_join(
-    purgatory: Purgatory, clock: ManualClock, error: Exception | None
-) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    tasks = await joins(group, "ann", "cy")
-    purgatory.fail_for_key("billing", error) if error else purgatory.cancel_for_key("billing")
-    found = await asyncio.gather(*tasks, return_exceptions=True)
-    assert found == [error] * 2 if error else all(isinstance(each, asyncio.CancelledError) for each in found)
-    check_empty(group)
-    assert set(group.members) == {"ann", "bob"}
-    tasks = await joins(group, "ann", "bob")
-    assert (await tasks[0]).number == 2
-
-
 @pytest.mark.parametrize("known", [True, False])
 async def test_fail_for_key_of_one_join_is_as_if_it_never_joined(
     purgatory: Purgatory, clock: ManualClock, known: bool

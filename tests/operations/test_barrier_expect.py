@@ -12,24 +12,7 @@ from aiopurgatory import Purgatory, PurgatoryFullError
 from aiopurgatory.operations import Generation, GroupFullError, JoinError
 from aiopurgatory.testing import ManualClock
 
-from .helpers import AtFirstEnd, Join, check_empty, formed, group_in, joins
-
-
-async def test_joins_failed_after_expect_are_still_expected(purgatory: Purgatory, clock: ManualClock) -> None:
-    group = group_in(purgatory)
-    group.expect("bob")
-    tasks = await joins(group, "ann", "bob")
-    purgatory.fail_for_key("billing", OSError("coordinator moved"))
-    for task in tasks:
-        with pytest.raises(OSError, match="coordinator moved"):
-            await task
-    assert group.members == ("bob",)
-    check_empty(group)
-    (task,) = await joins(group, "bob")  # the first: the delay is there again
-    assert not task.done()
-    await clock.advance(2.0)
-    assert task.result() == Generation(1, ("bob",), ())
-
+from .helpers import AtFirstEnd, Join, formed, group_in, joins
 
 # in the middle of something
 

@@ -14,7 +14,7 @@ from aiopurgatory import Purgatory, PurgatoryClosedError
 from aiopurgatory.operations import Heartbeats
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .helpers import AtFirstEnd, LeadershipError
+from .helpers import LeadershipError
 
 
 @pytest.fixture
@@ -196,20 +196,6 @@ async def test_function_returning_a_coroutine_is_reported(
 
 
 # in the middle of something
-
-
-async def test_beat_from_an_observer_of_the_end_begins_anew(missed: list[str], clock: ManualClock) -> None:
-    at_end = AtFirstEnd()
-    async with Purgatory(clock=clock, observers=[at_end]) as purgatory:
-        sessions = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=missed.append)
-        sessions.beat("ann")
-        at_end.do = lambda: sessions.beat("ann")
-        sessions.stop("ann")
-        assert ("ann" in sessions, len(sessions)) == (True, 1)
-        for _ in range(3):
-            await clock.advance(2.0)
-            sessions.beat("ann")
-        assert (missed, purgatory.num_delayed) == ([], 1)
 
 
 async def test_member_has_a_timeout_of_its_own(purgatory: Purgatory, clock: ManualClock) -> None:

@@ -144,13 +144,6 @@ def test_replay_of_nothing_is_nothing() -> None:
     assert (found.peak_pending, len(found.ended_us), set(found.counts.values())) == (0, 0, {0})
 
 
-def test_replay_twice_is_the_same() -> None:
-    table = trace_of(MANY, 3_000, rate=20_000)
-    first, second = (replay(table, Setting(purge_interval=100)) for _ in range(2))
-    assert (first.ended_us == second.ended_us).all()
-    assert (first.counts, first.peak_bytes) == (second.counts, second.peak_bytes)
-
-
 def test_replay_of_a_chunked_and_sliced_table() -> None:
     table = trace_of(MANY, 2_000, rate=20_000)
     chunked = pa.concat_tables([table.slice(0, 700), table.slice(700)])
