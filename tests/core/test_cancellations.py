@@ -45,6 +45,15 @@ async def test_end_then_tasks_leave_gives_back_if_none_stays(purgatory: Purgator
     check_invariants(purgatory)
 
 
+async def test_expiry_that_raises_gives_nothing_back(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0, on_expiration=raising(TimeoutError())), ["key"])
+    task = await awaited(op)
+    purgatory.expire_all()
+    task.cancel()
+    assert await task == "CancelledError"
+    assert (op.ran, purgatory.statistics().undelivered) == (["on_complete", "on_expiration"], 0)
+
+
 @pytest.mark.parametrize("is_pending", [True, False])
 async def test_coroutine_closed_gives_back(purgatory: Purgatory, is_pending: bool) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
