@@ -142,6 +142,25 @@ async def test_aclose_begun_in_a_hook_ends(clock: ManualClock, event: str, hook:
     check_invariants(purgatory)
 
 
+async def test_aclose_in_the_clock_task_does_not_await_itself(clock: ManualClock) -> None:
+    """A hook in the clock task runs the coroutine aclose() by hand."""
+    waits: list[str] = []
+
+    def close_by_hand(op: Op) -> None:
+        with suppress(StopIteration):
+            purgatory.aclose().send(None)
+            waits.append("for itself")
+
+    purgatory = Purgatory(clock=clock, turn_budget=60.0)
+    await purgatory.start()
+    op = purgatory.watch(Op(60.0, on_complete=close_by_hand), ["key"])
+    op.ready = True
+    purgatory.notify("key")
+    await clock.advance(0.0)
+    assert (op.done(), waits) == (True, [])
+    await purgatory.aclose()
+
+
 class Recorded(Op):
     """Notes its end in *ended*."""
 
