@@ -15,13 +15,6 @@ from aiopurgatory.testing import ManualClock
 from .parts import Op
 
 
-async def test_statistics_new_is_all_zero() -> None:
-    stats = dataclasses.asdict(Purgatory("fetch").statistics())
-    assert (stats.pop("name"), stats.pop("levels")) == ("fetch", 1)
-    assert (stats.pop("pending_by_level"), stats.pop("missed_kinds")) == ((0,), ())
-    assert set(stats.values()) == {0}
-
-
 async def test_statistics_count_every_end(purgatory: Purgatory, clock: ManualClock) -> None:
     ops = [purgatory.watch(Op(10.0), ["a", number]) for number in range(8)]
     ops[0].ready = True
