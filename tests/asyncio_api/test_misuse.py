@@ -190,14 +190,6 @@ async def test_odd_methods_of_keys_break_no_check(purgatory: Purgatory, warned: 
     assert all("OddText" in message for message in warned())
 
 
-async def test_closed_purgatory_says_nothing(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
-    purgatory.watch(Op(60.0), ["7"]).add_done_callback(lambda _: None)
-    purgatory.close()
-    assert purgatory.check_and_complete(7) == 0
-    purgatory.notify_threadsafe(7)
-    assert warned() == []
-
-
 # before the start
 
 

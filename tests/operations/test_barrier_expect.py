@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from aiopurgatory import Purgatory, PurgatoryFullError
+from aiopurgatory import Purgatory
 from aiopurgatory.operations import Generation, GroupFullError, JoinError
 from aiopurgatory.testing import ManualClock
 
@@ -108,11 +108,6 @@ async def test_group_full_refuses_new_members(purgatory: Purgatory, clock: Manua
         group.expect("cy")
     assert purgatory.statistics() == before
     assert (group.is_closed, group.members) == (False, ("ann", "bob"))
-
-
-async def test_group_full_is_no_join_error() -> None:
-    """After a JoinError a member joins again; after this, it would be refused each time."""
-    assert not issubclass(GroupFullError, (JoinError, PurgatoryFullError))
 
 
 async def test_expected_members_beyond_the_largest_group_stay(purgatory: Purgatory) -> None:
