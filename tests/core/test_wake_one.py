@@ -79,6 +79,22 @@ async def test_limit_nested_add_up_and_none_wins(purgatory: Purgatory, limits: l
     assert ended(ops) == list(range(expected))
 
 
+async def test_limit_with_deferred_purging_skips_the_ended(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, purge_interval=1000) as purgatory:
+        ops = watch_ready(purgatory, 3, ("key", "other"))
+        ops += watch_ready(purgatory, 3, ("key",))
+        for op in ops[:2]:
+            op.force_complete()
+        assert purgatory.watched_entries > purgatory.num_delayed * 2
+        # What an operation with several keys takes may be another's, so the call goes on.
+        assert purgatory.check_and_complete("key", limit=1) == 2
+        check_invariants(purgatory)
+        assert ended(ops) == [0, 1, 2, 3]
+        assert purgatory.check_and_complete("other", limit=1) == 0
+        assert purgatory.check_and_complete("key", limit=5) == 2
+        check_invariants(purgatory)
+
+
 async def test_limit_wakes_one_waiting_task_per_permit(purgatory: Purgatory) -> None:
     """The use case: 100 tasks wait for permits that are returned one by one. Each return costs one try."""
     free = 0
