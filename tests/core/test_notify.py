@@ -21,6 +21,18 @@ async def test_notify_that_closes_the_purgatory_is_counted(clock: ManualClock) -
         assert (statistics.checks, statistics.checks_without_effect, statistics.failed) == (1, 0, 3)
 
 
+async def test_notify_marked_while_walked_walks_once_more(purgatory: Purgatory) -> None:
+    def mark(op: Op) -> None:
+        if op.tries == 3:
+            for _ in range(10):
+                purgatory.notify("key")
+
+    ops = [purgatory.watch(Op(try_complete=mark), ["key"]) for _ in range(3)]
+    purgatory.notify("key")
+    await turns(10)
+    assert [op.tries for op in ops] == [4, 4, 4]
+
+
 async def test_notify_keys_in_the_order_of_their_marks(purgatory: Purgatory) -> None:
     order: list[Op] = []
     a, b, c = (purgatory.watch(Op(on_complete=order.append), [key]) for key in "abc")

@@ -59,3 +59,18 @@ async def test_check_inside_a_last_try_is_made_up_for_after_it(purgatory: Purgat
     await turns(3)
     assert op.tries == before + 2
     assert not op.done()
+
+
+async def test_expire_all_nested_by_a_try_runs_once_more(purgatory: Purgatory) -> None:
+    """The nested call may come from the last try_complete(), as the last action of the outer call."""
+    op = purgatory.watch(Op(60.0), ["key"])
+    more: list[Op] = []
+
+    def watch_more(op: Op) -> None:
+        if op.tries == 3:
+            more.append(purgatory.watch(Op(60.0), ["other"]))
+            assert purgatory.expire_all() == 0
+
+    op.hooks["try_complete"] = watch_more
+    purgatory.expire_all()
+    assert (op.expired, more[0].expired, len(more)) == (True, True, 1)
