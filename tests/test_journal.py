@@ -225,14 +225,6 @@ async def test_burst_beyond_the_buffer_is_dropped_and_counted(tmp_path: Path, ca
     assert rows(tmp_path, "statistics")[-1]["dropped_rows"] == 10
 
 
-async def test_bursts_are_kept_while_the_disk_is_idle(tmp_path: Path) -> None:
-    async with Journal(tmp_path, rows_per_file=1000) as journal, Purgatory(observers=[journal]) as purgatory:
-        for _ in range(5):
-            complete(purgatory, 900)
-            await asyncio.sleep(0.3)
-    assert (len(rows(tmp_path)), journal.statistics().dropped) == (4500, 0)
-
-
 async def test_task_that_is_cancelled_costs_no_row_that_was_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory
+from aiopurgatory import DelayedOperation, Outcome, Purgatory
 from aiopurgatory.operations import Thresholds
 from aiopurgatory.otel import Spans
 from aiopurgatory.testing import ManualClock, until_pending
@@ -209,24 +209,6 @@ async def test_end_in_the_context_of_the_task_itself(traced: Traced) -> None:
     await asyncio.create_task(end(), context=shared)
     await task
     assert parent_of(traced.the_wait()) == handlers.ids["GET /"]
-
-
-async def test_observer_that_ends_another_keeps_parents_apart(clock: ManualClock) -> None:
-    class EndsOther(Observer):
-        def ended(self, purgatory: Any, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
-            other.force_complete()
-
-    traced = Traced(clock)
-    other = Wait(5.0)
-    purgatory = Purgatory("polls", clock=clock, observers=[EndsOther(), Spans(traced.provider)])
-    handlers = Handlers(traced.tracer)
-    async with purgatory:
-        ops = {"one": purgatory.watch(Wait(5.0), ["key"]), "other": purgatory.watch(other, ["key"])}
-        tasks = [asyncio.create_task(handlers.handle(name, op)) for name, op in ops.items()]
-        await asyncio.sleep(0)
-        ops["one"].force_complete()
-        await asyncio.wait(tasks)
-    assert [parent_of(span) for span in traced.waits] == [handlers.ids["other"], handlers.ids["one"]]
 
 
 async def test_context_is_freed_with_the_wait(clock: ManualClock) -> None:

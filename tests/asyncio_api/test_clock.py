@@ -69,14 +69,6 @@ async def test_clock_rearms_never_for_later_deadlines(counted: Purgatory, counti
     assert [op.outcome for op in ops[3:6]] == [Outcome.EXPIRED, Outcome.EXPIRED, None]
 
 
-async def test_clock_wakes_once_for_an_emptied_bucket(counted: Purgatory, counting: CountingClock) -> None:
-    counted.watch(Op(1.0), ["key"]).cancel()
-    check_invariants(counted)
-    await counting.manual.advance(DAY)
-    assert counted.statistics().wakeups <= 1
-    assert (len(counting.armed), counting.handles(fired=counted.statistics().wakeups)) == (1, 0)
-
-
 async def test_clock_jump_of_days_is_one_pass(counted: Purgatory, counting: CountingClock) -> None:
     ops = [counted.watch(Op(number / 10), ["key"]) for number in range(1, 2000)]
     counting.manual = type(counting.manual)(31 * DAY)  # the loop was suspended

@@ -117,37 +117,6 @@ async def test_remove_done_callback_after_the_end_is_late(purgatory: Purgatory, 
     assert seen == [future]
 
 
-@pytest.mark.parametrize("change", ["add", "remove"])
-async def test_remove_done_callback_reentered_survives(purgatory: Purgatory, kind: Kind, change: str) -> None:
-    """CPython issues 28963, 30828 and 97592: an ``__eq__`` that changes the list of callbacks."""
-    future = kind.new(purgatory)
-
-    class Evil:
-        asked = 0
-
-        def __call__(self, _: object) -> None:
-            raise AssertionError("removed")
-
-        def __hash__(self) -> int:
-            return 7
-
-        def __eq__(self, other: object) -> bool:
-            self.asked += 1
-            if change == "remove":
-                future.remove_done_callback(id)
-            elif self.asked < 100:
-                future.add_done_callback(id)
-            return False
-
-    future.add_done_callback(str)
-    for _ in range(63):
-        future.add_done_callback(id)
-    assert future.remove_done_callback(Evil()) == 0
-    kind.complete(future, "result")
-    await turns(1)
-    assert future.result() == "result"
-
-
 @pytest.mark.parametrize("removed", [False, True])
 async def test_done_callback_is_let_go(purgatory: Purgatory, kind: Kind, removed: bool) -> None:
     class Callback:
@@ -163,31 +132,6 @@ async def test_done_callback_is_let_go(purgatory: Purgatory, kind: Kind, removed
         await turns(1)
     del callback
     assert left() is None
-
-
-async def test_done_callback_of_an_op_runs_after_its_hooks(purgatory: Purgatory) -> None:
-    seen: list[str] = []
-
-    class Hooked(Op):
-        def on_complete(self) -> str:
-            added: Any = self
-            added.add_done_callback(lambda _: seen.append("added in on_complete"))
-            purgatory.check_and_complete("other")
-            seen.append("on_complete")
-            return "result"
-
-        def on_expiration(self) -> None:
-            seen.append("on_expiration")
-
-    first: Any = purgatory.watch(Hooked(60.0), ["key"])
-    first.add_done_callback(lambda op: seen.append(op.result()))
-    other: Any = purgatory.watch(Op(60.0), ["other"])
-    other.ready = True
-    other.add_done_callback(lambda _: seen.append("other"))
-    assert purgatory.expire_all() == 1
-    assert seen == ["on_complete", "on_expiration"]
-    await turns(1)
-    assert sorted(seen[2:]) == ["added in on_complete", "other", "result"]
 
 
 async def test_removed_done_callback_leaves_nothing_behind(purgatory: Purgatory) -> None:

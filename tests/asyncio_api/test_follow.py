@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory import Purgatory, PurgatoryFullError
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .parts import turns
@@ -100,15 +100,6 @@ async def test_nothing_is_parked_before_the_first_next(purgatory: Purgatory, val
     await changes.aclose()
     assert [found async for found in changes] == []
     assert value.reads == 0
-
-
-async def test_since_is_what_the_first_read_gets(purgatory: Purgatory, value: Value) -> None:
-    consumer = Consumer(purgatory, value, since=1)
-    await turns(3)
-    assert (consumer.got, value.reads) == ([], 1)
-    value.set(2, purgatory)
-    await turns(3)
-    assert consumer.got == ["value 2"]
 
 
 async def test_checks_while_the_consumer_is_busy_are_one_more_read(purgatory: Purgatory, value: Value) -> None:
@@ -219,23 +210,6 @@ async def test_end_from_outside_leaves_nothing(purgatory: Purgatory, value: Valu
     check_invariants(purgatory)
     if is_over:
         assert [found async for found in consumer.changes] == []
-
-
-async def test_closed_while_the_consumer_is_busy_ends_it_after_that(purgatory: Purgatory, value: Value) -> None:
-    consumer = Consumer(purgatory, value)
-    consumer.hold.clear()
-    await turns(3)
-    value.set(2, purgatory)
-    purgatory.close()
-    consumer.hold.set()
-    await consumer.task
-    assert consumer.got == ["value 1"]
-
-
-async def test_closed_purgatory_is_refused(purgatory: Purgatory, value: Value) -> None:
-    purgatory.close()
-    with pytest.raises(PurgatoryClosedError):
-        await anext(purgatory.follow(["key"], value.read))
 
 
 @pytest.mark.parametrize("is_reading", [False, True])

@@ -83,22 +83,14 @@ async def test_private_attributes_that_asyncio_reads_exist(
     assert [name for name in names if not hasattr(future, name)] == []
 
 
-async def test_loop_of_a_subclass_is_its_own(purgatory: Purgatory) -> None:
-    class Looped(Op):
-        def __init__(self) -> None:
-            super().__init__(60.0)
-            self._loop = "of a string quartet"
-
-    op = purgatory.watch(Looped(), ["key"])
-    assert op._loop == "of a string quartet"
-    assert hasattr(Looped, "_loop")
-
-
 NEEDS_WATCH: dict[str, Callable[[Any], Any]] = {
     "add_done_callback": lambda op: op.add_done_callback(print),
     "get_loop": lambda op: op.get_loop(),
     "gather": lambda op: asyncio.gather(op),
     "shield": lambda op: asyncio.shield(op),
+    "await": lambda op: op.__await__().send(None),
+    "wait_for": lambda op: asyncio.wait_for(op, 0).send(None),
+    "wait_for, 60 s": lambda op: asyncio.wait_for(op, 60.0).send(None),
 }
 
 
@@ -110,12 +102,6 @@ async def test_never_watched_error_says_to_watch_it(purgatory: Purgatory, name: 
     purgatory.watch(op, ["key"])
     check_invariants(purgatory)
     assert op.force_complete()
-
-
-@pytest.mark.parametrize("seconds", [0, 60.0])
-async def test_never_watched_wait_for_says_to_watch_it(seconds: float) -> None:
-    with pytest.raises(RuntimeError, match=r"watch\(\)"):
-        await asyncio.wait_for(Op(), seconds)
 
 
 # its states

@@ -117,12 +117,15 @@ async def test_nothing_yet_is_waited_for(
     assert back == []
 
 
-@pytest.mark.parametrize("expires", [True, False])
-async def test_nothing_taken_is_not_put_back(purgatory: Purgatory, expires: bool) -> None:
+@pytest.mark.parametrize("end", ["expire_all", "complete_for_key", "none"])
+async def test_nothing_taken_is_not_put_back(purgatory: Purgatory, end: str) -> None:
     back = list[object]()
     task = asyncio.create_task(purgatory.wait_for(lambda: None, ["jobs"], timeout=60.0, on_undelivered=back.append))
     await asyncio.sleep(0)
-    assert purgatory.expire_all() == 1 if expires else purgatory.num_delayed == 1
+    if end == "expire_all":
+        assert purgatory.expire_all() == 1
+    elif end == "complete_for_key":
+        assert len(purgatory.complete_for_key("jobs")) == 1
     task.cancel()
     await asyncio.wait([task])
     assert (task.cancelled(), back) == (True, [])
@@ -188,23 +191,6 @@ async def test_awaited_job_is_delivered_or_put_back_whenever_it_ends(
     assert desk.jobs + desk.back + delivered == [0]
     assert purgatory.statistics().undelivered == len(desk.back)
     assert purgatory.num_delayed == 0
-
-
-async def test_put_back_that_raises_is_reported_beside_the_failure(
-    purgatory: Purgatory, reported: list[dict[str, Any]]
-) -> None:
-    def put(job: object) -> None:
-        raise ValueError("full")
-
-    desk = Desk("job")
-    task = asyncio.create_task(purgatory.wait_for(desk.take, ["jobs"], timeout=1.0, on_undelivered=put))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    purgatory.fail_for_key("jobs", ConnectionError("not leader"))
-    with pytest.raises(ConnectionError, match="not leader"):
-        await task
-    await turns(10)
-    assert [str(context["exception"]) for context in reported] == ["full"]
 
 
 async def test_future_taken_by_a_plain_function_is_put_back(purgatory: Purgatory) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from typing import Any
 
 import pytest
 
-from aiopurgatory import COMPILED, Purgatory
-from aiopurgatory.core.calls import Calls
+from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .parts import Op, turns
@@ -20,12 +18,11 @@ ways = pytest.mark.parametrize("way", WAYS)
 
 
 class Jobs:
-    """A queue that is read by awaiting. A read that is cancelled, or fails, puts back what it took."""
+    """A queue that is read by awaiting. A read that is cancelled puts back what it took."""
 
-    def __init__(self, chance: random.Random | None = None) -> None:
+    def __init__(self) -> None:
         self.waiting: list[int] = []
         self.claims = 0
-        self.chance = chance
         self.put_back = self.waiting.append
         self.gate = asyncio.Event()
         self.gate.set()
@@ -36,8 +33,6 @@ class Jobs:
         job = self.waiting.pop(0) if self.waiting else None
         try:
             await self._pause()
-            if self.chance is not None and self.chance.random() < 0.2:
-                raise OSError("the database is away")
         except BaseException:
             if job is not None:
                 self.put_back(job)
@@ -46,8 +41,7 @@ class Jobs:
 
     async def _pause(self) -> None:
         await self.gate.wait()
-        for _ in range(1 if self.chance is None else self.chance.randrange(4)):
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
 
 def workers(purgatory: Purgatory, jobs: Jobs, number: int, **options: Any) -> list[asyncio.Task[Any]]:
@@ -99,26 +93,6 @@ async def test_hand_out_that_finds_nothing_keeps_its_call(purgatory: Purgatory) 
     purgatory.check_and_complete("jobs", limit=1)
     await turns(50)
     assert (jobs.claims, purgatory.num_delayed) == (1, 5)
-
-
-async def test_hand_out_whose_read_has_failed_passes_its_call_on(purgatory: Purgatory) -> None:
-    jobs = Jobs()
-
-    async def fail() -> None:
-        if jobs.waiting:
-            raise OSError
-
-    first = asyncio.create_task(
-        purgatory.wait_for(fail, ["jobs"], timeout=None, on_undelivered=jobs.put_back, retry_on=OSError)
-    )
-    await turns(10)
-    second = (await parked(purgatory, jobs, 1, on_undelivered=jobs.put_back))[0]
-    jobs.waiting.append(7)
-    purgatory.check_and_complete("jobs", limit=1)
-    await turns(20)
-    assert (first.done(), second.result()) == (False, 7)
-    first.cancel()
-    await turns(10)
 
 
 async def test_call_that_nobody_uses_costs_little_for_each_that_reads(purgatory: Purgatory) -> None:
@@ -191,56 +165,3 @@ async def test_streams_do_not_count(purgatory: Purgatory) -> None:
     await turns(10)
     assert (waiting[0].result(), len(seen)) == (7, 2)
     following.cancel()
-
-
-# the model: jobs, each with a check of limit 1; reads fail, and workers are cancelled, at random
-
-
-async def is_job_left(seed: int, hands_out: bool = False) -> bool:
-    """Args: hands_out: what a worker did not get is put back with a check. Returns: whether a job waits while a worker
-    sleeps.
-    """
-    chance = random.Random(seed)
-    jobs = Jobs(chance)
-    options: dict[str, Any] = {}
-    async with Purgatory() as purgatory:
-        if hands_out:
-            put = jobs.put_back
-
-            def put_back(job: int) -> None:
-                put(job)
-                purgatory.notify("jobs", limit=1)
-
-            jobs.put_back = options["on_undelivered"] = put_back
-        tasks = workers(purgatory, jobs, 12, **options)
-        await turns(20)
-        for job in range(1, chance.randrange(2, 9)):
-            jobs.waiting.append(job)
-            WAYS[chance.choice([*WAYS])](purgatory, "jobs", limit=1)
-            for _ in range(chance.randrange(3)):
-                chance.choice(tasks).cancel()
-            if chance.random() < 0.3:
-                tasks += workers(purgatory, jobs, 1, **options)
-            await turns(chance.randrange(4))
-        await turns(400)
-        check_invariants(purgatory)
-        is_left = bool(jobs.waiting) and purgatory.num_delayed > 0
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return is_left
-
-
-@pytest.mark.parametrize("hands_out", [False, True])
-@pytest.mark.parametrize("part", range(10))
-async def test_no_call_is_lost(part: int, hands_out: bool) -> None:
-    assert [seed for seed in range(part * 40, part * 40 + 40) if await is_job_left(seed, hands_out)] == []
-
-
-@pytest.mark.skipif(COMPILED, reason="compiled functions cannot be replaced")
-async def test_model_finds_calls_that_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control."""
-    monkeypatch.setattr(Calls, "pass_on", lambda calls, reading: setattr(reading, "call", None))
-    monkeypatch.setattr(Calls, "again", lambda calls, keys: None)
-    assert len([seed for seed in range(40) if await is_job_left(seed)]) > 5
-    assert len([seed for seed in range(40) if await is_job_left(seed, True)]) > 0

@@ -169,24 +169,9 @@ async def test_twin_is_noticed_in_a_busy_old_purgatory(
     assert purgatory.statistics().checks_of_twins >= 1
 
 
-class Odd:
+class OddText(str):
     """A key with broken methods of its own."""
 
-    broken = "repr"
-
-    def __hash__(self) -> int:
-        return 7
-
-    def __eq__(self, other: object) -> bool:
-        if self.broken == "eq":
-            raise LookupError
-        return self is other
-
-    def __repr__(self) -> str:
-        raise LookupError
-
-
-class OddText(str):
     __slots__ = ()
 
     def __repr__(self) -> str:
@@ -198,24 +183,11 @@ class OddText(str):
 
 async def test_odd_methods_of_keys_break_no_check(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
     purgatory.watch(Op(60.0), [7])
-    odd = Odd()
-    texts: list[Hashable] = [OddText("7"), OddText("x"), ("orders", OddText("7")), "\ud800", b"\xff"]
-    for key in [odd, ("orders", odd), *texts, 10**5000]:
+    keys: list[Hashable] = [OddText("7"), OddText("x"), ("orders", OddText("7")), "\ud800", b"\xff", 10**5000]
+    for key in keys:
         assert purgatory.check_and_complete(key) == 0
         purgatory.notify(key)
-    for key in (Odd(), Odd()):  # a look-up of the key itself raises, as ever
-        key.broken = "eq"
-        with pytest.raises(LookupError):
-            purgatory.check_and_complete(key)
     assert all("OddText" in message for message in warned())
-
-
-async def test_closed_purgatory_says_nothing(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
-    purgatory.watch(Op(60.0), ["7"]).add_done_callback(lambda _: None)
-    purgatory.close()
-    assert purgatory.check_and_complete(7) == 0
-    purgatory.notify_threadsafe(7)
-    assert warned() == []
 
 
 # before the start
@@ -236,15 +208,6 @@ async def test_check_before_the_start_warns_in_debug_mode(
         assert "'early'" in warned()[0]
         assert "'key'" in warned()[0]
         assert "start" in warned()[0]
-
-
-@pytest.mark.parametrize("debug", ["", "1"])
-def test_check_before_any_loop_warns_in_debug_mode(
-    warned: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, debug: str
-) -> None:
-    monkeypatch.setenv("PYTHONASYNCIODEBUG", debug)
-    Purgatory().check_and_complete("key")
-    assert len(warned()) == bool(debug)
 
 
 async def test_environment_sets_debug_mode_also_in_a_loop_that_ignores_it(
@@ -342,25 +305,3 @@ async def test_checks_without_end_let_the_loop_turn(
         op.ready = True
     purgatory.check_all()
     await asyncio.gather(*ops)
-
-
-async def test_checks_without_effect_that_end_say_nothing(warned: Callable[[], list[str]]) -> None:
-    """The control: a chain of 100 checks of which one ends something, on a machine of any speed."""
-
-    class Link(Ping):
-        def try_complete(self) -> bool:
-            if self.key == str(len(tried)):
-                tried.append(self.key)
-                self.purgatory.check_and_complete(str(int(self.key) + 1))
-            return self.key in ending and self.force_complete()
-
-    tried, ending = list[str](), list[str]()
-    async with Purgatory(turn_budget=60.0) as purgatory:
-        for number in range(100):
-            purgatory.watch(Link(purgatory, str(number)), [str(number)])
-        tried.clear()
-        ending.append("50")
-        assert purgatory.check_and_complete("0") == 0
-        assert len(tried) == 100
-        assert purgatory.num_delayed == 99
-    assert warned() == []

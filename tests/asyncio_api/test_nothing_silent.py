@@ -62,23 +62,6 @@ async def test_timeout_that_became_an_error_is_a_timeout(purgatory: Purgatory, w
 
 
 @ways
-async def test_error_without_a_cancellation_is_survived(purgatory: Purgatory, way: Callable[..., Any]) -> None:
-    """The control."""
-    raised = 0
-
-    async def read(since: Any = None) -> None:
-        nonlocal raised
-        raised += 1
-        raise DriverError
-
-    task = asyncio.create_task(way(purgatory, read))
-    await turns(10)
-    assert (raised, task.done()) == (1, False)
-    task.cancel()
-    await asyncio.wait([task])
-
-
-@ways
 async def test_read_that_checks_its_own_key_stalls_nobody(
     purgatory: Purgatory, way: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -198,19 +181,6 @@ async def test_complete_for_key_looks_once_more(purgatory: Purgatory, is_awaited
     check_invariants(purgatory)
 
 
-@pytest.mark.parametrize("is_cancelled", [True, False])
-async def test_complete_for_key_puts_nothing_back_that_was_not_taken(purgatory: Purgatory, is_cancelled: bool) -> None:
-    back: list[object] = []
-    wait = purgatory.wait_for(lambda: None, ["key"], timeout=9.0, on_undelivered=back.append, default="none")
-    task = asyncio.create_task(wait)
-    await turns(3)
-    purgatory.complete_for_key("key")
-    if is_cancelled:
-        task.cancel()
-    await asyncio.wait([task])
-    assert back == []
-
-
 @pytest.mark.parametrize("timeout", [0, 0.1])
 @pytest.mark.parametrize("is_awaited", [False, True])
 async def test_wait_without_time_refuses_what_any_wait_refuses(timeout: float, is_awaited: bool) -> None:
@@ -260,20 +230,6 @@ class Server:
                 self.jobs.append(job)  # rolled back
                 raise self.error
         return job
-
-
-async def test_awaited_hand_out_whose_client_leaves_is_put_back(purgatory: Purgatory) -> None:
-    server = Server("job")
-    task = asyncio.create_task(
-        purgatory.wait_for(server.take, ["jobs"], timeout=None, on_undelivered=server.back.append)
-    )
-    await turns(3)
-    task.cancel()
-    await asyncio.wait([task])
-    assert (task.cancelled(), purgatory.num_delayed, server.back) == (True, 0, [])
-    server.answer.set()
-    await turns(3)
-    assert (server.back, purgatory.statistics().undelivered) == (["job"], 1)
 
 
 async def test_awaited_condition_that_hands_out_nothing_is_cancelled(purgatory: Purgatory) -> None:

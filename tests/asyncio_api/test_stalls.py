@@ -144,16 +144,6 @@ async def test_alarm_in_time_expires_at_once(
     assert await ended(op) is Outcome.EXPIRED
 
 
-async def test_stall_is_read_after_once(stalling: StallingClock) -> None:
-    """Not once for each operation: a thousand overdue ones end together."""
-    async with Purgatory(clock=stalling, turn_budget=60.0) as purgatory:
-        ops = [purgatory.watch(Op(1.0 + number / 1000), ["key"]) for number in range(1000)]
-        await turns(3)
-        stalling.jump(5.0)
-        assert await ended(ops[0]) is Outcome.EXPIRED
-        assert {op.outcome for op in ops} == {Outcome.EXPIRED}
-
-
 async def test_stall_block_left_in_time_raises_nothing(stalled: Purgatory, stalling: StallingClock) -> None:
     news = asyncio.Event()
     async with Client(news.set) as client:

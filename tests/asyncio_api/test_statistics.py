@@ -9,17 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from aiopurgatory import Purgatory, PurgatoryFullError
+from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
 
 from .parts import Op
-
-
-async def test_statistics_new_is_all_zero() -> None:
-    stats = dataclasses.asdict(Purgatory("fetch").statistics())
-    assert (stats.pop("name"), stats.pop("levels")) == ("fetch", 1)
-    assert (stats.pop("pending_by_level"), stats.pop("missed_kinds")) == ((0,), ())
-    assert set(stats.values()) == {0}
 
 
 async def test_statistics_count_every_end(purgatory: Purgatory, clock: ManualClock) -> None:
@@ -68,20 +61,6 @@ async def test_statistics_count_a_walk_once_however_it_is_asked_for(
     await clock.advance(0)
     stats = purgatory.statistics()
     assert (stats.checks, stats.checks_without_effect) == (2, 1)
-
-
-async def test_statistics_count_what_nobody_got(clock: ManualClock) -> None:
-    async with Purgatory(max_pending=1, clock=clock) as purgatory:
-        op = purgatory.watch(Op(), ["key"])
-        with pytest.raises(PurgatoryFullError):
-            purgatory.watch(Op(), ["key"])
-        awaiting = asyncio.create_task(asyncio.wait_for(op, None))
-        await asyncio.sleep(0)
-        op.force_complete()
-        awaiting.cancel()
-        await asyncio.wait([awaiting])
-        stats = purgatory.statistics()
-        assert (stats.refused, stats.undelivered) == (1, 1)
 
 
 async def test_statistics_longest_turn_takes_in_the_hooks() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -159,14 +161,6 @@ async def test_close_in_an_inner_block_ends_the_outer_await(purgatory: Purgatory
         await nested()
 
 
-async def test_close_during_a_cancelled_block_changes_nothing(purgatory: Purgatory) -> None:
-    task = await started(purgatory, 30.0)
-    task.cancel()
-    purgatory.close()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_block_of_a_purgatory_not_open_is_refused(is_closed: bool) -> None:
     purgatory = Purgatory()
@@ -213,25 +207,19 @@ async def test_reschedule_to_none_and_back() -> None:
         assert not timeout.expired()
 
 
-@pytest.mark.parametrize("delay", ["1", True, b"1", [], 1j])
-async def test_delay_must_be_a_number(delay: object) -> None:
+@pytest.mark.parametrize("delay", ["1", True, b"1", [], 1j, float("nan")])
+async def test_delay_must_be_a_number(delay: Any) -> None:
     purgatory = Purgatory()
-    with pytest.raises(TypeError, match="must be a number of seconds or None"):
-        purgatory.timeout_at(delay)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="must be a number of seconds or None"):
-        purgatory.timeout(delay)  # type: ignore[arg-type]
+    for method in (purgatory.timeout, purgatory.timeout_at):
+        with pytest.raises(
+            (TypeError, ValueError), match=f"must be a number of seconds or None, got {re.escape(repr(delay))}"
+        ):
+            method(delay)
 
 
 async def test_deadline_may_be_any_number() -> None:
     async with Purgatory() as purgatory:
         assert purgatory.timeout_at(Decimal("105.5")).when() == 105.5
-
-
-async def test_nan_is_refused() -> None:
-    purgatory = Purgatory()
-    for method in (purgatory.timeout, purgatory.timeout_at):
-        with pytest.raises(ValueError, match="nan"):
-            method(float("nan"))
 
 
 async def test_await_of_a_timeout_names_the_remedy() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -134,15 +133,6 @@ async def test_error_of_the_condition_is_raised(
     assert (purgatory.statistics().failed, purgatory.watched_entries) == (1, 0)
 
 
-async def test_error_of_a_later_look_is_raised(purgatory: Purgatory, table: Table, condition: Condition) -> None:
-    waiting = await begun(purgatory, condition)
-    table.row = ZeroDivisionError()
-    purgatory.check_and_complete("key")
-    with pytest.raises(ZeroDivisionError):
-        await waiting
-    assert purgatory.watched_entries == 0
-
-
 async def test_value_whose_truth_cannot_be_told_fails_the_wait(
     purgatory: Purgatory, table: Table, condition: Condition
 ) -> None:
@@ -184,18 +174,6 @@ async def test_end_from_outside_leaves_nothing(
     assert (table.reads, table.reading, purgatory.num_delayed, purgatory.watched_entries) == (before, 0, 0, 0)
     assert (purgatory.statistics().timeouts, reported) == (0, [])
     check_invariants(purgatory)
-
-
-@pytest.mark.parametrize(
-    ("keys", "timeout", "error"),
-    [("key", 1.0, TypeError), ([], 1.0, ValueError), (["key"], math.nan, ValueError), (["key"], "1", TypeError)],
-)
-async def test_bad_keys_or_timeout_are_refused_before_a_look(
-    purgatory: Purgatory, table: Table, condition: Condition, keys: Any, timeout: Any, error: type[Exception]
-) -> None:
-    with pytest.raises(error, match=r"keys|timeout"):
-        await purgatory.wait_for(condition, keys, timeout=timeout)
-    assert table.reads == 0
 
 
 @pytest.mark.parametrize("timeout", [5.0, 0.0])

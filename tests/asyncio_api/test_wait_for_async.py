@@ -57,13 +57,6 @@ async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, table:
     check_invariants(purgatory)
 
 
-async def test_completed_from_outside_reads_once_more(purgatory: Purgatory, table: Table) -> None:
-    waiting = await begun(purgatory, table.read)
-    table.row = "row"
-    assert purgatory.waiting("key")[0].force_complete()
-    assert (await waiting, table.reads) == ("row", 2)
-
-
 class Flaky:
     """A read that raises each of *errors* once, and then returns *row*."""
 
@@ -319,15 +312,6 @@ async def test_every_calls_at_least_so_often(
     assert await waiting == "row"
     found = purgatory.statistics()
     assert (found.missed_triggers, found.reads, found.pending, found.timeouts) == (0, 0, 0, 0)
-
-
-async def test_every_leaves_the_deadline_alone(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
-    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0, every=2.0, default="none"))
-    await clock.advance(4.999)
-    assert not waiting.done()
-    check_invariants(purgatory)
-    await clock.advance(0.001)
-    assert await waiting == "none"
 
 
 @pytest.mark.parametrize(("wrong", "error"), [(0, ValueError), (-1.0, ValueError), ("1", TypeError)])

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import ENDINGS, Boom, Op, awaited, fate, is_empty, raising, taken, turns
+from .parts import ENDINGS, Boom, Op, awaited, is_empty, raising, taken, turns
 
 
 async def wait(op: Op) -> str:
@@ -35,42 +32,6 @@ async def test_cancel_task_cancels_op_in_that_instant(purgatory: Purgatory, cloc
     assert (op.ran, op.tries) == (["on_cancel"], 2)
 
 
-async def test_cancel_task_before_it_awaits(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(1.0), ["key"])
-
-    async def cancel_then_wait() -> None:
-        asyncio.current_task().cancel("gone")  # type: ignore[union-attr]
-        await op
-
-    with pytest.raises(asyncio.CancelledError, match="gone"):
-        await asyncio.create_task(cancel_then_wait())
-    assert (op.ran, purgatory.watched_entries) == (["on_cancel"], 0)
-
-
-async def test_cancel_one_of_two_tasks_ends_both(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(1.0), ["key"])
-    tasks = [await awaited(op) for _ in range(2)]
-    for _ in range(2):
-        tasks[1].cancel()
-    assert await asyncio.gather(*tasks) == ["CancelledError", "CancelledError"]
-    assert op.ran == ["on_cancel"]
-
-
-async def test_cancel_caught_task_can_wait_for_another(purgatory: Purgatory) -> None:
-    first, second = (purgatory.watch(Op(1.0), ["key"]) for _ in range(2))
-
-    async def wait_for_both() -> list[str]:
-        return [await fate(first), await fate(first), await fate(second)]
-
-    task = asyncio.create_task(wait_for_both())
-    await turns(1)
-    task.cancel()
-    await turns(1)
-    assert second.outcome is None
-    second.force_complete()
-    assert await task == ["CancelledError", "CancelledError", "result"]
-
-
 @pytest.mark.parametrize("name", ["complete", "expire"])
 @pytest.mark.parametrize("stays", ["-", "--", "---", "+--", "-+-", "--+"])
 async def test_end_then_tasks_leave_gives_back_if_none_stays(purgatory: Purgatory, name: str, stays: str) -> None:
@@ -84,40 +45,13 @@ async def test_end_then_tasks_leave_gives_back_if_none_stays(purgatory: Purgator
     check_invariants(purgatory)
 
 
-@pytest.mark.parametrize(("name", "hook"), [("complete", "on_complete"), ("expire", "on_expiration")])
-async def test_cancel_task_inside_hook_gives_back(purgatory: Purgatory, name: str, hook: str) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    task = asyncio.create_task(fate(op))
-    op.hooks[hook] = lambda _: task.cancel()
-    await turns(1)
-    ENDINGS[name].end(purgatory, op)
-    assert await task == "CancelledError"
-    assert (op.outcome, op.ran) == (ENDINGS[name].outcome, [*ENDINGS[name].ran, "on_undelivered"])
-
-
-@pytest.mark.parametrize("awaiters", [1, 2])
-@pytest.mark.parametrize("name", ENDINGS)
-async def test_leave_then_end_grants_nothing(purgatory: Purgatory, name: str, awaiters: int) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    tasks = [await awaited(op) for _ in range(awaiters)]
-    tasks[0].cancel()
-    ENDINGS[name].end(purgatory, op)
-    assert await asyncio.gather(*tasks) == ["CancelledError"] * awaiters
-    assert op.ran == ["on_cancel"]
-
-
-@pytest.mark.parametrize("name", ["fail", "cancel", "close"])
-async def test_end_without_result_then_leave(
-    purgatory: Purgatory, reports: list[BaseException], clock: ManualClock, name: str
-) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
+async def test_expiry_that_raises_gives_nothing_back(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0, on_expiration=raising(TimeoutError())), ["key"])
     task = await awaited(op)
-    ENDINGS[name].end(purgatory, op)
+    purgatory.expire_all()
     task.cancel()
     assert await task == "CancelledError"
-    await clock.advance(0)
-    assert op.ran == ENDINGS[name].ran
-    assert [type(exc) for exc in taken(reports)] == [Boom] * (name == "fail")  # nobody has seen that it failed
+    assert (op.ran, purgatory.statistics().undelivered) == (["on_complete", "on_expiration"], 0)
 
 
 @pytest.mark.parametrize("is_pending", [True, False])
@@ -142,13 +76,6 @@ async def test_coroutine_closed_another_awaiter_gets_it(purgatory: Purgatory) ->
     assert (await task, op.ran) == ("result", ["on_complete"])
 
 
-async def test_coroutine_never_awaited_leaves_op_watched(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    wait(op).close()
-    assert op.force_complete() is True
-    assert (op.ran, op.result()) == (["on_complete"], "result")
-
-
 async def test_on_undelivered_raising_is_reported(purgatory: Purgatory, reports: list[BaseException]) -> None:
     boom = Boom()
     op = purgatory.watch(Op(60.0, on_undelivered=raising(boom)), ["key"])
@@ -157,68 +84,6 @@ async def test_on_undelivered_raising_is_reported(purgatory: Purgatory, reports:
     task.cancel()
     assert await task == "CancelledError"
     assert (taken(reports), op.outcome, op.result()) == ([boom], Outcome.COMPLETED, "result")
-
-
-class Desk:
-    """Hands out operations that end after a few checks, and notes the results that arrive."""
-
-    def __init__(self, purgatory: Purgatory) -> None:
-        self.purgatory = purgatory
-        self.opened: list[Op] = []
-        self.taken: list[Op] = []
-
-    async def ask(self) -> None:
-        op = Op(60.0, try_complete=lambda op: setattr(op, "ready", op.tries > 4))
-        self.opened.append(op)
-        await self.purgatory.watch(op, ["a", "b"])
-        self.taken.append(op)
-
-    async def plain(self) -> None:
-        while True:
-            await self.ask()
-
-    async def nested(self) -> None:
-        while True:
-            async with asyncio.timeout(60.0), asyncio.TaskGroup() as group:
-                group.create_task(self.ask())
-                group.create_task(self.ask())
-
-    async def predicates(self) -> None:
-        while True:
-            await self.ask()
-            with suppress(TimeoutError):
-                await self.purgatory.wait_for(lambda: len(self.opened) % 2, ["a"], timeout=60.0)
-
-
-def expire_all(purgatory: Purgatory, key: str) -> None:
-    purgatory.expire_all()
-
-
-@pytest.mark.parametrize("use", [Desk.plain, Desk.nested, Desk.predicates])
-@pytest.mark.parametrize("event", [Purgatory.check_and_complete, Purgatory.notify, expire_all])
-@pytest.mark.parametrize("k", range(21))
-async def test_cancel_at_kth_turn_leaves_nothing(
-    purgatory: Purgatory,
-    clock: ManualClock,
-    k: int,
-    event: Callable[[Purgatory, str], object],
-    use: Callable[[Desk], Coroutine[Any, Any, None]],
-) -> None:
-    desk = Desk(purgatory)
-    task = asyncio.create_task(use(desk))
-    for _ in range(k):
-        event(purgatory, "a")
-        await turns(1)
-    task.cancel()
-    await asyncio.wait([task])
-    assert is_empty(purgatory)
-    for op in desk.opened:  # each grant is taken or given back
-        ends = [desk.taken.count(op), op.ran.count("on_undelivered"), op.ran.count("on_cancel")]
-        assert sorted(ends) == [0, 0, 1]
-    assert len(desk.opened) > 0 or k < 2
-    asked = [(op.tries, *op.ran) for op in desk.opened]
-    await clock.advance(100.0)
-    assert [(op.tries, *op.ran) for op in desk.opened] == asked
 
 
 async def test_on_undelivered_after_result_read_not_called(purgatory: Purgatory) -> None:

@@ -9,7 +9,7 @@ import pytest
 from aiopurgatory import DelayedOperation, Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Boom, Interrupt, Op, raising, taken, turns
+from .parts import Interrupt, Op, raising, turns
 
 
 async def test_check_tries_all_oldest_first(purgatory: Purgatory) -> None:
@@ -24,17 +24,6 @@ async def test_check_tries_all_oldest_first(purgatory: Purgatory) -> None:
     assert purgatory.cancel_for_key("key") == [ops[0], ops[5]]
 
 
-async def test_check_one_key_leaves_all_keys(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(60.0), ["a", "b", "c"])
-    other = purgatory.watch(Op(60.0), ["b"])
-    op.ready = True
-    assert purgatory.check_and_complete("b") == 1
-    check_invariants(purgatory)
-    assert (purgatory.watched_entries, purgatory.statistics().keys, other.outcome) == (1, 1, None)
-    assert (purgatory.check_and_complete("a"), purgatory.check_and_complete("c")) == (0, 0)
-    assert op.tries == 3
-
-
 async def test_check_unknown_not_started_or_closed_is_0(purgatory: Purgatory) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
     op.ready = True
@@ -47,53 +36,6 @@ async def test_check_unknown_not_started_or_closed_is_0(purgatory: Purgatory) ->
         other.notify_all()
     await turns(10)
     assert op.tries == 2
-
-
-async def test_check_counts_completed_and_failed_only(purgatory: Purgatory, reports: list[BaseException]) -> None:
-    boom = Boom()
-    hooks = [
-        lambda op: op.tries == 3 and op.force_complete(),
-        lambda op: op.tries == 3 and op.fail(boom),
-        lambda op: op.tries == 3 and raising(boom)(op),
-        lambda op: op.tries == 3 and op.cancel(),
-        lambda op: None,
-    ]
-    ops = [purgatory.watch(Op(60.0, try_complete=hook), ["key"]) for hook in hooks]
-    assert purgatory.check_and_complete("key") == 3
-    check_invariants(purgatory)
-    ended = [Outcome.COMPLETED, Outcome.FAILED, Outcome.FAILED, Outcome.CANCELLED, None]
-    assert [op.outcome for op in ops] == ended
-    await turns(10)
-    assert taken(reports) == [boom, boom]
-
-
-async def test_check_spares_those_watched_meanwhile(purgatory: Purgatory) -> None:
-    first = purgatory.watch(Op(on_complete=lambda _: purgatory.watch(later, ["key"])), ["key"])
-    last = purgatory.watch(Op(), ["key"])
-    later = Op()
-    first.ready = True
-    assert purgatory.check_and_complete("key") == 1
-    check_invariants(purgatory)
-    assert (last.tries, later.tries) == (3, 2)
-    assert purgatory.cancel_for_key("key") == [last, later]
-
-
-async def test_check_nested_returns_0_and_runs_this_turn(purgatory: Purgatory) -> None:
-    log: list[object] = []
-
-    def check_others(op: Op) -> None:
-        log.append(purgatory.check_and_complete("b"))
-        log.append(purgatory.check_and_complete("a"))
-        log.append(purgatory.check_all())
-        log.append("first done")
-
-    first = purgatory.watch(Op(on_complete=check_others), ["a"])
-    second = purgatory.watch(Op(on_complete=lambda _: log.append("second")), ["a"])
-    third = purgatory.watch(Op(on_complete=lambda _: log.append("third")), ["b"])
-    first.ready = second.ready = third.ready = True
-    assert purgatory.check_and_complete("a") == 2
-    check_invariants(purgatory)
-    assert log == [0, 0, 0, "first done", "second", "third"]
 
 
 @pytest.mark.parametrize("start", ["check", "force_complete", "watch", "expire", "soon", "cancel"])
@@ -122,16 +64,6 @@ async def test_check_chain_of_10000_is_iterative(purgatory: Purgatory, clock: Ma
     check_invariants(purgatory)
 
 
-async def test_complete_for_key_ends_all_before_any_hook(purgatory: Purgatory) -> None:
-    first = purgatory.watch(Op(on_complete=lambda _: second.cancel()), ["key"])
-    second = purgatory.watch(Op(on_complete=raising(Boom())), ["key"])
-    third = purgatory.watch(Op(), ["key"])
-    assert purgatory.complete_for_key("key") == [first, second, third]
-    outcomes = [op.outcome for op in (first, second, third)]
-    assert outcomes == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED]
-    assert isinstance(second.exception(), Boom)
-
-
 async def test_complete_for_key_base_exception_skips_none(purgatory: Purgatory) -> None:
     first = purgatory.watch(Op(on_complete=raising(Interrupt())), ["key"])
     second = purgatory.watch(Op(), ["key"])
@@ -139,13 +71,6 @@ async def test_complete_for_key_base_exception_skips_none(purgatory: Purgatory) 
         purgatory.complete_for_key("key")
     assert (first.outcome, second.outcome) == (Outcome.FAILED, Outcome.COMPLETED)
     assert isinstance(first.exception(), Interrupt)
-
-
-async def test_complete_for_key_completes_a_try_that_runs(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(), ["key"])
-    op.hooks["try_complete"] = lambda _: purgatory.complete_for_key("key")
-    assert purgatory.check_and_complete("key") == 1
-    assert op.result() == "result"
 
 
 async def test_cancel_for_key_called_by_its_hooks_recurses_not(purgatory: Purgatory) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from itertools import permutations
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from aiopurgatory import DelayedOperation, Outcome, Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import ENDINGS, Boom, Interrupt, Op, awaited, fail_in, fate, is_empty, raising, taken, turns
+from .parts import ENDINGS, Boom, Interrupt, Op, awaited, fail_in, is_empty, raising, taken, turns
 
 
 class Ending(Op):
@@ -109,10 +108,6 @@ async def test_last_hook_base_exception_passes(purgatory: Purgatory, hook: str, 
     check_invariants(purgatory)
 
 
-class Inheriting(Ending):
-    """Does not override on_end() itself."""
-
-
 class Slotted(DelayedOperation[None]):
     """Has no room for attributes, but for its own."""
 
@@ -139,50 +134,16 @@ class Mixin:
 class Mixed(Mixin, Op):
     ends: list[Any]
 
-
-class Calling(Slotted):
-    __slots__ = ()
-
-    def on_end(self, outcome: Outcome) -> None:
-        super().on_end(outcome)
+    def __init__(self, *, timeout: float) -> None:
+        super().__init__(timeout)
+        self.ends = []
 
 
-@pytest.mark.parametrize("kind", [Inheriting, Slotted, Calling])
+@pytest.mark.parametrize("kind", [Slotted, Mixed])
 async def test_on_end_of_any_subclass_is_called_once(purgatory: Purgatory, kind: Any) -> None:
     op = purgatory.watch(kind(timeout=1.0), ["key"])
     op.cancel()
     assert op.ends == [(Outcome.CANCELLED, Outcome.CANCELLED)]
-
-
-async def test_on_end_of_a_mixin_is_called(purgatory: Purgatory) -> None:
-    op = Mixed(5.0, ready=True)
-    op.ends = []
-    await purgatory.watch(op, ["key"])
-    assert op.ends == [(Outcome.COMPLETED, Outcome.COMPLETED)]
-
-
-async def test_on_end_of_a_class_with_a_new_of_its_own(purgatory: Purgatory) -> None:
-    ended: list[Outcome] = []
-
-    class Named(DelayedOperation[None]):
-        def __new__(cls, name: str) -> Named:
-            op = super().__new__(cls)
-            op.name = name
-            return op
-
-        def __init__(self, name: str) -> None:
-            super().__init__(None)
-
-        name: str
-
-        def try_complete(self) -> bool:
-            return self.force_complete()
-
-        def on_end(self, outcome: Outcome) -> None:
-            ended.append(outcome)
-
-    op = purgatory.watch(Named("first"), ["key"])
-    assert (op.name, ended) == ("first", [Outcome.COMPLETED])
 
 
 # several ends in one iteration
@@ -209,18 +170,6 @@ async def test_endings_in_one_turn_the_first_wins(purgatory: Purgatory, names: t
     ended = {"completed": stats.completed, "expired": stats.expired}
     ended |= {"cancelled": stats.cancelled, "failed": stats.failed}
     assert ended == {outcome.value: int(outcome is first.outcome) for outcome in Outcome}
-
-
-@pytest.mark.parametrize("name", ENDINGS)
-async def test_end_of_other_due_in_same_bucket_wins(purgatory: Purgatory, clock: ManualClock, name: str) -> None:
-    due = Op(1.0, on_complete=lambda _: ENDINGS[name].end(purgatory, other))
-    purgatory.watch(due, ["a"])
-    other = purgatory.watch(Op(1.0), ["b"])
-    task = asyncio.create_task(fate(other))
-    await clock.advance(2.0)
-    assert (due.outcome, other.outcome) == (Outcome.EXPIRED, ENDINGS[name].outcome)
-    assert other.ran == ENDINGS[name].ran
-    assert await task == ENDINGS[name].seen
 
 
 @pytest.mark.parametrize("name", ["complete", "fail", "cancel"])

@@ -135,18 +135,6 @@ async def test_failure_nobody_looks_at_is_reported_once(
     reports.clear()
 
 
-async def test_failures_nobody_looks_at_are_reported_in_order(
-    purgatory: Purgatory, reports: list[BaseException]
-) -> None:
-    ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(5)]
-    failures = [Boom() for _ in ops]
-    for op, exc in zip(ops, failures, strict=True):
-        op.fail(exc)
-    assert ops[2].exception() is failures[2]
-    await turns(5)
-    assert taken(reports) == failures[:2] + failures[3:]
-
-
 @pytest.mark.parametrize("event", ["soon", "all", "expiry", "nested"])
 @pytest.mark.parametrize("hook", ["try_complete", "on_complete"])
 async def test_cancelled_error_of_a_hook_is_reported_once(
@@ -172,18 +160,3 @@ async def test_cancelled_error_of_a_hook_is_reported_once(
     assert taken(reports) == [exc]
     assert (op.outcome, op.exception(), other.outcome) == (Outcome.FAILED, exc, Outcome.COMPLETED)
     assert purgatory.is_open
-
-
-class Nameless(Op):
-    def __repr__(self) -> str:
-        raise Boom
-
-
-async def test_failure_with_a_raising_repr_hides_no_other(purgatory: Purgatory, reports: list[BaseException]) -> None:
-    for _ in range(2):
-        nameless, other = purgatory.watch(Nameless(60.0), ["key"]), purgatory.watch(Op(60.0), ["key"])
-        failures = [Boom("nameless"), Boom("other")]
-        nameless.fail(failures[0])
-        other.fail(failures[1])
-        await turns(5)
-        assert taken(reports) == failures

@@ -10,7 +10,7 @@ import pytest
 from aiopurgatory import Outcome, Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Boom, Interrupt, Op, awaited, fate, is_empty, raising, taken, turns
+from .parts import Boom, Interrupt, Op, fate, is_empty, raising, taken, turns
 
 SYNC_EVENTS: dict[str, Callable[[Purgatory], object]] = {
     "check": lambda purgatory: purgatory.check_and_complete("key"),
@@ -143,37 +143,6 @@ async def test_hook_raising_in_watch_leaves_nothing(
     assert op.tries == tries
 
 
-async def test_try_complete_raising_after_the_end(purgatory: Purgatory, reports: list[BaseException]) -> None:
-    def end_then_raise(op: Op) -> None:
-        op.force_complete()
-        raise Boom
-
-    op = purgatory.watch(Op(1.0, try_complete=end_then_raise), ["key"])
-    check_invariants(purgatory)
-    assert (op.outcome, op.result(), len(reports)) == (Outcome.COMPLETED, "result", 1)
-    reports.clear()
-
-
-@pytest.mark.parametrize("how", ["cancel", "cancel_for_key", "task"])
-async def test_on_cancel_raising_is_reported(
-    purgatory: Purgatory, clock: ManualClock, reports: list[BaseException], how: str
-) -> None:
-    boom = Boom()
-    op = purgatory.watch(Op(1.0, on_cancel=raising(boom)), ["key"])
-    other = purgatory.watch(Op(1.0), ["key"])
-    task = await awaited(op)
-    if how == "cancel":
-        assert op.cancel() is True
-    elif how == "task":
-        task.cancel()
-    else:
-        assert purgatory.cancel_for_key("key") == [op, other]
-    check_invariants(purgatory)
-    assert (reports, op.outcome, await task) == ([boom], Outcome.CANCELLED, "CancelledError")
-    await clock.advance(2.0)
-    assert (taken(reports), op.ran, other.done()) == ([boom], ["on_cancel"], True)
-
-
 async def test_on_cancel_base_exception_loses_none(purgatory: Purgatory) -> None:
     ops = [purgatory.watch(Op(1.0), ["key"]) for _ in range(3)]
     ops[1].hooks["on_cancel"] = raising(Interrupt())
@@ -215,18 +184,6 @@ async def test_failure_of_another_closed_purgatory_is_reported(
     assert [type(exc) for exc in taken(reports)] == [PurgatoryClosedError]
 
 
-async def test_on_complete_closing_and_raising_is_reported(purgatory: Purgatory, reports: list[BaseException]) -> None:
-    boom = Boom()
-
-    def close_and_raise(op: Op) -> None:
-        purgatory.close()
-        raise boom
-
-    purgatory.watch(Op(1.0, on_complete=close_and_raise), ["key"]).force_complete()
-    await turns(3)
-    assert taken(reports) == [boom]
-
-
 async def test_failure_awaited_one_step_later_is_not_reported(purgatory: Purgatory) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
 
@@ -239,18 +196,3 @@ async def test_failure_awaited_one_step_later_is_not_reported(purgatory: Purgato
     asyncio.get_running_loop().call_soon(fail_behind_the_clock)
     await turns(3)
     assert await tasks[0] == "Boom"  # and `reports` stays empty
-
-
-async def test_failures_reported_to_a_handler_that_closes(purgatory: Purgatory) -> None:
-    reported: list[object] = []
-
-    def handler(_: object, context: dict[str, object]) -> None:
-        reported.append(context["exception"])
-        purgatory.close()
-
-    asyncio.get_running_loop().set_exception_handler(handler)
-    booms = [Boom(), Boom(), Boom()]
-    for boom in booms:
-        purgatory.watch(Op(60.0), ["key"]).fail(boom)
-    await turns(3)
-    assert reported == booms

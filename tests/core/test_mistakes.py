@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -62,13 +63,13 @@ NO_OPERATIONS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("method", ["watch", "try_complete_else_watch"])
+@pytest.mark.parametrize("method", ["watch", "try_complete_else_watch", "reschedule"])
 @pytest.mark.parametrize("name", NO_OPERATIONS)
 @pytest.mark.usefixtures("no_warning")
-async def test_watch_no_operation_raises_type_error(purgatory: Purgatory, name: str, method: str) -> None:
+async def test_no_operation_raises_type_error(purgatory: Purgatory, name: str, method: str) -> None:
     before = purgatory.statistics()
     with pytest.raises(TypeError, match=r"op must .*DelayedOperation"):
-        getattr(purgatory, method)(NO_OPERATIONS[name](), ["key"])
+        getattr(purgatory, method)(NO_OPERATIONS[name](), 1.0 if method == "reschedule" else ["key"])
     assert purgatory.statistics() == before
     check_invariants(purgatory)
 
@@ -94,19 +95,6 @@ async def test_unhashable_key_names_it_and_the_remedy(purgatory: Purgatory, key:
             call()
     assert purgatory.statistics() == before
     check_invariants(purgatory)
-
-
-@pytest.mark.parametrize("name", NO_OPERATIONS)
-@pytest.mark.usefixtures("no_warning")
-async def test_reschedule_no_operation_raises_type_error(purgatory: Purgatory, name: str) -> None:
-    with pytest.raises(TypeError, match=r"op must .*DelayedOperation"):
-        purgatory.reschedule(NO_OPERATIONS[name](), 1.0)
-
-
-@pytest.mark.parametrize("clock", [5, ManualClock, object()], ids=["int", "class", "object"])
-def test_clock_that_is_none_raises_type_error(clock: Any) -> None:
-    with pytest.raises(TypeError, match=r"clock must .*Clock"):
-        Purgatory(clock=clock)
 
 
 # hooks that are coroutine functions
@@ -170,62 +158,37 @@ async def test_wait_for_function_that_turns_async_raises_type_error(purgatory: P
     assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
 
 
-# the rest
+# the settings
+
+#: A setting, wrong values of it, and the end of the message.
+SETTINGS: list[tuple[str, list[Any], str]] = [
+    ("tick", [0, -0.001, nan, inf], "from 1e-09 to 1e+06 s, got {}"),
+    ("wheel_size", [1, 0, -20], ">= 2, got {}"),
+    ("wheel_size", [2.5], "an int, got {}"),
+    ("purge_interval", [-1], ">= 0, got {}"),
+    ("purge_interval", [0.5], "an int, got {}"),
+    ("max_pending", [0, -1], ">= 1, got {}"),
+    ("max_pending", [1.5], "an int, got {}"),
+    ("turn_budget", [0, -0.005, nan], "{}"),
+    ("clock", [5, ManualClock, object()], "Clock"),
+    ("observers", [[Observer], [object()], [None], [print], Observer()], ""),
+    ("name", ["\ud800", "a\udfff"], "text without surrogates, got {}"),
+    ("name", [""], "1 to 255 bytes of UTF-8, got ''; leave it out for a default"),
+    ("name", ["\u00e9" * 128], "1 to 255 bytes of UTF-8, got 256; choose a shorter one"),
+    ("name", [None, 7, b"fetch"], "a str, got {}"),
+]
 
 
 @pytest.mark.parametrize(
-    "observers",
-    [[Observer], [object()], [None], [print], Observer()],
-    ids=["class", "object", "None", "function", "no list"],
+    ("setting", "value", "said"), [(setting, value, said) for setting, values, said in SETTINGS for value in values]
 )
-async def test_init_no_observers_raises_type_error(observers: Any) -> None:
-    with pytest.raises(TypeError, match="observers must"):
-        Purgatory(observers=observers)
+def test_setting_that_is_wrong_is_named_with_the_rule(setting: str, value: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{setting} must .*{re.escape(said.format(repr(value)))}"):
+        Purgatory(**{setting: value})
 
 
-async def test_init_metrics_class_raises_type_error() -> None:
-    pytest.importorskip("prometheus_client")
-    from aiopurgatory.metrics import Metrics
-
-    wrong: Any = [Metrics]
-    with pytest.raises(TypeError, match=r"observers must.*Metrics"):
-        Purgatory(observers=wrong)
-
-
-@pytest.mark.parametrize("name", ["\ud800", "a\udfff"])
-def test_init_name_that_no_scrape_can_show_raises_value_error(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"^name must be text without surrogates, got {re.escape(repr(name))}$"):
-        Purgatory(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "got"), [("", "''; leave it out for a default"), ("\u00e9" * 128, "256; choose a shorter one")]
-)
-def test_init_name_that_no_journal_can_keep_raises_value_error(name: str, got: str) -> None:
-    with pytest.raises(ValueError, match=f"^name must have 1 to 255 bytes of UTF-8, got {got}$"):
-        Purgatory(name)
+def test_name_of_255_bytes_is_kept() -> None:
     assert Purgatory("n" * 255).name == "n" * 255
-
-
-@pytest.mark.parametrize("name", [None, 7, b"fetch"])
-def test_init_name_that_is_no_str_raises_type_error(name: Any) -> None:
-    with pytest.raises(TypeError, match=f"^name must be a str, got {re.escape(repr(name))}$"):
-        Purgatory(name)
-
-
-async def test_repr_while_pending_shows_its_keys(purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(60.0), ("orders", 17))
-    assert re.search(r"'orders'.*\b17\b", repr(op))
-    tupled = purgatory.watch(Op(60.0), [("orders", 0)])
-    assert "('orders', 0)" in repr(tupled)
-
-
-async def test_repr_while_pending_shows_how_long_it_has_waited(clock: ManualClock, purgatory: Purgatory) -> None:
-    op = purgatory.watch(Op(60.0), ["orders"])
-    await clock.advance(2.5)
-    assert "waited=2.5 s" in repr(op)
-    op.force_complete()
-    assert "waited" not in repr(op)
 
 
 # nobody checked
@@ -270,27 +233,6 @@ async def test_debug_missed_trigger_names_the_key_once_per_kind(
     assert debugged.statistics().missed_triggers == 4
 
 
-async def test_debug_missed_triggers_of_many_kinds_warn_rarely(
-    debugged: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    for number in range(100):
-        await miss(debugged, clock, (f"user {number}", 7))
-    assert 0 < len(warned(caplog)) < 50
-    assert debugged.statistics().missed_triggers == 100
-
-
-async def test_debug_checked_or_expired_warns_not(
-    debugged: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    debugged.watch(Op(1.0), ["key"])
-    debugged.watch(Op(1.0), ["key"]).ready = True
-    debugged.check_and_complete("key")
-    debugged.watch(Op(60.0), ["key"]).ready = True
-    debugged.expire_all()
-    await clock.advance(60.0)
-    assert warned(caplog) == []
-
-
 async def test_missed_trigger_names_class_and_kind_of_key(
     purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -331,28 +273,6 @@ async def test_missed_trigger_of_many_kinds_counts_others_together(
         await miss(purgatory, clock, (f"user-{number}", 7))
     assert len(warned(caplog)) == 20
     assert purgatory.statistics().missed_kinds[-1] == ("other", "other", 10)
-
-
-async def test_missed_trigger_is_said_after_many_other_warnings(
-    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    for number in range(30):
-        purgatory.watch(Op(600.0), [(f"kind-{number}", 7)])
-        purgatory.check_and_complete((f"kind-{number}", "7"))
-    await miss(purgatory, clock, "orders")
-    assert "completed only at its deadline" in warned(caplog)[-1]
-
-
-async def test_missed_trigger_not_if_it_is_read_every_so_often(
-    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    ready: list[int] = []
-    waiting = asyncio.create_task(purgatory.wait_for(lambda: ready, ["key"], timeout=1.0, every=30.0))
-    await clock.settle()
-    ready.append(1)
-    await clock.advance(1.0)
-    assert await waiting == [1]
-    assert (warned(caplog), purgatory.statistics().missed_triggers) == ([], 0)
 
 
 async def test_missed_trigger_not_if_the_checked_read_has_failed(

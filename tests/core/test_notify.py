@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 
-import pytest
-
 from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
@@ -21,19 +19,6 @@ async def test_notify_that_closes_the_purgatory_is_counted(clock: ManualClock) -
         await turns(5)
         statistics = purgatory.statistics()
         assert (statistics.checks, statistics.checks_without_effect, statistics.failed) == (1, 0, 3)
-
-
-async def test_notify_marked_many_times_checks_once_later(purgatory: Purgatory) -> None:
-    ops = [purgatory.watch(Op(), ["a", "b"]) for _ in range(3)]
-    ops[1].ready = True
-    for _ in range(100):
-        purgatory.notify("a")
-    assert [op.tries for op in ops] == [2, 2, 2]
-    await turns(10)
-    check_invariants(purgatory)
-    assert [(op.tries, op.done()) for op in ops] == [(3, False), (3, True), (3, False)]
-    await turns(10)
-    assert [op.tries for op in ops] == [3, 3, 3]
 
 
 async def test_notify_marked_while_walked_walks_once_more(purgatory: Purgatory) -> None:
@@ -56,15 +41,6 @@ async def test_notify_keys_in_the_order_of_their_marks(purgatory: Purgatory) -> 
         purgatory.notify(key)
     await turns(10)
     assert order == [c, a, b]
-
-
-async def test_notify_before_the_clock_task_runs_is_kept(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock) as purgatory:
-        op = purgatory.watch(Op(), ["key"])
-        op.ready = True
-        purgatory.notify("key")
-        await turns(10)
-        assert op.done()
 
 
 async def test_notify_in_slices_of_the_turn_budget(clock: ManualClock) -> None:
@@ -98,15 +74,6 @@ async def test_notify_slices_let_deadlines_through() -> None:
         assert {op.tries for op in ops} == {2, 3}
         await turns(50)
         assert {op.tries for op in ops} == {3}
-
-
-@pytest.mark.parametrize("end", ["cancel", "close"])
-async def test_notify_ended_before_its_turn_is_not_tried(purgatory: Purgatory, end: str) -> None:
-    op = purgatory.watch(Op(), ["key"])
-    purgatory.notify("key")
-    op.cancel() if end == "cancel" else purgatory.close()
-    await turns(10)
-    assert op.tries == 2
 
 
 async def test_marked_key_that_cannot_be_compared_ends_nothing_else(

@@ -92,13 +92,6 @@ async def test_observer_given_twice_is_told_once(clock: ManualClock, observer: W
     assert [end.op for end in observer.ends] == [op]
 
 
-@pytest.mark.parametrize("tries", [1, 2])
-async def test_ended_inside_watch_did_not_wait(watched: Purgatory, observer: Watching, tries: int) -> None:
-    op = Op(60.0, try_complete=lambda op: setattr(op, "ready", op.tries == tries))
-    watched.watch(op, ["a", "b"])
-    assert observer.ends == [End(op, Outcome.COMPLETED, 0.0, None, ("a", "b"))]
-
-
 async def test_ended_with_the_lateness_of_an_expiry(watched: Purgatory, clock: ManualClock, observer: Watching) -> None:
     op = watched.watch(Op(1.0), ["key"])
     await clock.advance(0.25)
@@ -216,18 +209,6 @@ async def test_close_with_an_observer_interrupted_is_whole(clock: ManualClock, o
         await purgatory.aclose()
 
 
-async def test_fail_for_key_with_an_observer_interrupted_ends_all(clock: ManualClock, observer: Watching) -> None:
-    async with Purgatory("all", clock=clock, observers=[observer]) as purgatory:
-        ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
-        tasks = [await awaited(op) for op in ops]
-        observer.act = lambda: raising(Interrupt())(ops[0])
-        with pytest.raises(Interrupt):
-            purgatory.fail_for_key("key", Boom())
-        observer.act = bool
-        assert await asyncio.gather(*tasks) == ["Boom"] * 3
-        check_invariants(purgatory)
-
-
 async def test_missed_trigger_is_told_just_before_the_end(
     watched: Purgatory, clock: ManualClock, observer: Watching
 ) -> None:
@@ -237,13 +218,6 @@ async def test_missed_trigger_is_told_just_before_the_end(
     watched.check_and_complete("key")
     assert [end.op for end in observer.ends] == [op, other]
     assert observer.misses == [(op, 0, ("key", 1.0))]
-
-
-async def test_end_after_its_own_hook_closed_is_told(clock: ManualClock, observer: Watching) -> None:
-    async with Purgatory(clock=clock, observers=[observer]) as purgatory:
-        op = purgatory.watch(Op(60.0, on_complete=lambda op: purgatory.close()), ["key"])
-        op.force_complete()
-        assert (observer.closings, [end.op for end in observer.ends]) == ([purgatory], [op])
 
 
 async def test_closed_purgatory_is_freed_without_the_gc(clock: ManualClock) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Outcome, Purgatory
+from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Boom, Op, ended, raising, turns, watch_ready
+from .parts import Op, ended, turns, watch_ready
 
 # check_and_complete(key, limit=...)
 
@@ -51,23 +51,6 @@ async def test_limit_does_not_count_those_that_decline(purgatory: Purgatory) -> 
     assert [purgatory.check_and_complete("key", limit=1) for _ in range(5)] == [1, 1, 1, 1, 0]
 
 
-async def test_limit_does_not_count_the_cancelled(purgatory: Purgatory) -> None:
-    ops = watch_ready(purgatory, 4)
-    ops[0].hooks["try_complete"] = lambda op: op.cancel()
-    ops[1].hooks["on_complete"] = lambda _: ops[2].cancel()
-    assert purgatory.check_and_complete("key", limit=2) == 2
-    assert ended(ops) == [1, 3]
-
-
-async def test_limit_does_not_count_the_failed(purgatory: Purgatory, reports: list[BaseException]) -> None:
-    ops = watch_ready(purgatory, 3)
-    ops[0].hooks["try_complete"] = raising(Boom())
-    assert purgatory.check_and_complete("key", limit=1) == 2
-    assert [op.outcome for op in ops] == [Outcome.FAILED, Outcome.COMPLETED, None]
-    await turns(5)
-    reports.clear()
-
-
 @pytest.mark.parametrize("method", ["check_and_complete", "notify"])
 @pytest.mark.parametrize("limit", [0, -1, True, False, "1", 1.5, 1.0, math.nan, [1]], ids=repr)
 async def test_limit_bad_is_refused(purgatory: Purgatory, method: str, limit: Any) -> None:
@@ -94,25 +77,6 @@ async def test_limit_nested_add_up_and_none_wins(purgatory: Purgatory, limits: l
     check_invariants(purgatory)
     assert answers == [0] * len(limits)
     assert ended(ops) == list(range(expected))
-
-
-async def test_limit_nested_of_the_key_being_checked(purgatory: Purgatory) -> None:
-    """A chain: each that ends wakes the next one, and the limit of the first check does not stop it."""
-    ops = watch_ready(purgatory, 4, on_complete=lambda op: purgatory.check_and_complete("key", limit=1))
-    ops[2].hooks.clear()
-    assert purgatory.check_and_complete("key", limit=1) == 1
-    assert ended(ops) == [0, 1, 2]
-
-
-async def test_limit_nested_keys_keep_their_own(purgatory: Purgatory) -> None:
-    def check_both(_: Op) -> None:
-        for key, limit in (("a", 1), ("b", 2), ("a", 1)):
-            purgatory.check_and_complete(key, limit=limit)
-
-    first, second = watch_ready(purgatory, 4, ("a",)), watch_ready(purgatory, 4, ("b",))
-    watch_ready(purgatory, 1, ("outer",), on_complete=check_both)
-    purgatory.check_and_complete("outer", limit=1)
-    assert (ended(first), ended(second)) == ([0, 1], [0, 1])
 
 
 async def test_limit_with_deferred_purging_skips_the_ended(clock: ManualClock) -> None:
@@ -187,15 +151,3 @@ async def test_notify_limit_in_slices_ends_no_more(clock: ManualClock) -> None:
         check_invariants(purgatory)
         assert ended(ops) == [4, 5, 6]
         assert [op.tries for op in ops] == [3] * 7 + [2] * 3
-
-
-async def test_notify_limit_marked_while_walked_walks_again(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
-        ops = watch_ready(purgatory, 10)
-        purgatory.notify("key", limit=4)
-        while len(ended(ops)) < 2:
-            await turns(1)
-        purgatory.notify("key", limit=2)
-        purgatory.notify("key", limit=1)
-        await turns(40)
-        assert ended(ops) == list(range(7))

@@ -116,16 +116,10 @@ class SameHash:
 S1, S2, S3, S4 = (SameHash() for _ in range(4))
 
 REPEATED: dict[str, tuple[tuple[Hashable, ...], tuple[Hashable, ...]]] = {
-    "1": (("a",), ("a",)),
-    "2 the same": (("a", "a"), ("a",)),
     "2 of one hash": ((S1, S2), (S1, S2)),
     "2 equal, of two types": ((1, True), (1,)),
-    "3: 1st = 2nd": (("a", "a", "b"), ("a", "b")),
-    "3: 1st = 3rd": (("a", "b", "a"), ("a", "b")),
-    "3 the same": (("a", "a", "a"), ("a",)),
     "3 of one hash": ((S1, S2, S3), (S1, S2, S3)),
     "3 equal, of three types": ((True, 1, 1.0), (True,)),
-    "4: 1st = 4th": (("a", "b", "c", "a"), ("a", "b", "c")),
     "4: two pairs": (("a", "b", "a", "b"), ("a", "b")),
     "4 of one hash": ((S1, S2, S3, S4), (S1, S2, S3, S4)),
     "4 equal in pairs, of two types": ((0, 1, False, True), (0, 1)),
@@ -205,17 +199,6 @@ async def test_watch_refused_in_one_purgatory_shares_a_key_in_another(purgatory:
         assert other.cancel_for_key("b") == ops
 
 
-@pytest.mark.parametrize(("ready_at", "ended"), [(1, True), (2, True), (3, False)])
-async def test_try_complete_else_watch_tries_twice(purgatory: Purgatory, ready_at: int, ended: bool) -> None:
-    op = Op(1.0, try_complete=lambda op: setattr(op, "ready", op.tries >= ready_at))
-    assert purgatory.try_complete_else_watch(op, ["a", "b", "c"]) is ended
-    check_invariants(purgatory)
-    assert op.tries == min(ready_at, 2)
-    assert op.done() is ended
-    stats = purgatory.statistics()
-    assert (stats.pending, stats.watched_entries, stats.buckets) == ((0, 0, 0) if ended else (1, 3, 1))
-
-
 async def test_watch_event_between_the_tries_is_seen(purgatory: Purgatory) -> None:
     log: list[str] = []
 
@@ -282,15 +265,6 @@ async def test_try_complete_true_without_ending_fails(purgatory: Purgatory, answ
         await op
 
 
-@pytest.mark.parametrize("tries", [1, 2])
-async def test_try_complete_cancelling_itself_is_an_end(purgatory: Purgatory, tries: int) -> None:
-    op = Op(1.0, try_complete=lambda op: op.tries == tries and op.cancel())
-    assert purgatory.try_complete_else_watch(op, ["a", "b"]) is True
-    check_invariants(purgatory)
-    assert (op.outcome, op.ran, op.tries) == (Outcome.CANCELLED, ["on_cancel"], tries)
-    assert (purgatory.watched_entries, purgatory.statistics().buckets) == (0, 0)
-
-
 async def test_try_complete_closing_in_first_try_is_refused(purgatory: Purgatory, clock: ManualClock) -> None:
     op = Op(1.0, try_complete=lambda _: purgatory.close())
     with pytest.raises(PurgatoryClosedError):
@@ -298,17 +272,6 @@ async def test_try_complete_closing_in_first_try_is_refused(purgatory: Purgatory
     check_invariants(purgatory)
     async with Purgatory(clock=clock) as other:
         await assert_untouched(op, other)
-
-
-async def test_try_complete_closing_in_second_try_fails(purgatory: Purgatory) -> None:
-    def close_the_second_time(op: Op) -> None:
-        if op.tries == 2:
-            purgatory.close()
-
-    op = Op(1.0, try_complete=close_the_second_time)
-    assert purgatory.try_complete_else_watch(op, ["key"]) is True
-    check_invariants(purgatory)
-    assert isinstance(op.exception(), PurgatoryClosedError)
 
 
 async def test_keys_that_watch_the_operation_themselves_are_refused(purgatory: Purgatory) -> None:

@@ -11,7 +11,7 @@ import pytest
 from aiopurgatory import DelayedOperation, Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Boom, Op, awaited, ended, fate, taken, turns, watch_ready
+from .parts import Boom, Op, awaited, ended, turns, watch_ready
 
 # notify_all()
 
@@ -42,17 +42,6 @@ async def test_notify_all_in_slices_of_the_turn_budget(clock: ManualClock) -> No
         assert done_by_turn[-1] == 20
         assert len(set(done_by_turn)) > 2
         assert [op.tries for op in ops] == [3] * 20
-
-
-async def test_notify_all_spares_those_ended_meanwhile(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
-        ops = [purgatory.watch(Op(60.0), [number]) for number in range(10)]
-        purgatory.notify_all()
-        while ops[0].tries < 3:
-            await turns(1)
-        ops[9].cancel()
-        await turns(40)
-        assert [op.tries for op in ops] == [3] * 9 + [2]
 
 
 async def test_notify_all_cut_off_by_close_is_not_resumed(clock: ManualClock) -> None:
@@ -100,34 +89,6 @@ async def test_call_for_a_key_ends_all_everywhere_in_order(clock: ManualClock, n
         assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
 
 
-async def test_fail_for_key_unawaited_are_reported_each_once(
-    purgatory: Purgatory, reports: list[BaseException]
-) -> None:
-    for _ in range(3):
-        purgatory.watch(Op(60.0), ["key"])
-    exc = Boom()
-    assert len(purgatory.fail_for_key("key", exc)) == 3
-    assert reports == []
-    await turns(5)
-    assert taken(reports) == [exc] * 3
-
-
-async def test_fail_for_key_called_again_by_a_callback(purgatory: Purgatory) -> None:
-    """All fail before the first hook or callback runs. A nested fail_for_key() finds none."""
-    answers: list[object] = []
-    ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
-
-    async def again(op: Op) -> None:
-        await fate(op)
-        answers.append(purgatory.fail_for_key("key", Boom()))
-
-    tasks = [asyncio.create_task(again(op)) for op in ops]
-    await turns(1)
-    assert purgatory.fail_for_key("key", Boom()) == ops
-    await asyncio.gather(*tasks)
-    assert answers == [[], [], []]
-
-
 # waiting()
 
 
@@ -141,22 +102,6 @@ async def test_waiting_is_a_snapshot_oldest_first(purgatory: Purgatory) -> None:
     snapshot.clear()
     assert purgatory.waiting("a") == [ops[1], ops[3]]
     assert [op.tries for op in ops] == [2] * 4
-
-
-async def test_waiting_for_nobody_is_empty(purgatory: Purgatory) -> None:
-    assert purgatory.waiting("unknown") == []
-    assert Purgatory().waiting("key") == []
-    purgatory.watch(Op(60.0), ["key"])
-    purgatory.close()
-    assert purgatory.waiting("key") == []
-
-
-async def test_waiting_with_deferred_purging_shows_pending_only(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock, purge_interval=1000) as purgatory:
-        ops = [purgatory.watch(Op(60.0), ["a", "b"]) for _ in range(3)]
-        ops[1].force_complete()
-        assert purgatory.watched_entries > 4
-        assert purgatory.waiting("a") == purgatory.waiting("b") == [ops[0], ops[2]]
 
 
 @pytest.mark.parametrize("call", [Purgatory.check_and_complete, Purgatory.cancel_for_key])

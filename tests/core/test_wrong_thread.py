@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -33,19 +31,6 @@ async def test_wrong_thread_is_refused_with_the_remedy(purgatory: Purgatory, clo
     assert purgatory.check_and_complete("key") == 1
 
 
-@pytest.mark.parametrize("name", ["force_complete", "fail", "cancel"])
-async def test_wrong_thread_leaves_an_awaiting_task_waiting(purgatory: Purgatory, name: str) -> None:
-    op = purgatory.watch(Op(60.0), ["key"])
-    task = asyncio.create_task(asyncio.wait_for(op, None))
-    await turns(1)
-    with pytest.raises(RuntimeError, match=REMEDY):
-        await asyncio.to_thread(CALLS[name], purgatory, op)
-    await turns(3)
-    assert not task.done()
-    assert op.force_complete()
-    assert await task == "result"
-
-
 async def test_wrong_thread_with_a_loop_of_its_own_is_refused(purgatory: Purgatory) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
 
@@ -55,29 +40,6 @@ async def test_wrong_thread_with_a_loop_of_its_own_is_refused(purgatory: Purgato
     with pytest.raises(RuntimeError, match=REMEDY):
         await asyncio.to_thread(asyncio.run, complete())
     assert op.outcome is None
-
-
-async def test_wrong_thread_remedy_works(purgatory: Purgatory) -> None:
-    """Each message names another call, and that call does the work of the refused one."""
-    checked, cancelled = (purgatory.watch(Op(60.0), [key]) for key in ("a", "b"))
-    messages: list[str] = []
-
-    def from_a_thread() -> None:
-        calls: list[Callable[[], object]] = [lambda: purgatory.check_and_complete("a"), cancelled.cancel]
-        for refused in calls:
-            with pytest.raises(RuntimeError) as raised:
-                refused()
-            messages.append(str(raised.value))
-        purgatory.notify_threadsafe("a")
-        loop.call_soon_threadsafe(cancelled.cancel)
-
-    loop = asyncio.get_running_loop()
-    checked.ready = True
-    await asyncio.to_thread(from_a_thread)
-    await turns(5)
-    assert re.search("notify_threadsafe", messages[0])
-    assert re.search("call_soon_threadsafe", messages[1])
-    assert (checked.done(), cancelled.cancelled()) == (True, True)
 
 
 def test_close_from_a_thread_after_the_loop_stopped_works() -> None:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.testing import ManualClock, check_invariants
+from aiopurgatory.testing import ManualClock, check_empty
 
 
 class Take(DelayedOperation[int]):
@@ -29,19 +29,13 @@ class Take(DelayedOperation[int]):
         self.pool.append(result)
 
 
-def is_empty(purgatory: Purgatory) -> bool:
-    check_invariants(purgatory)
-    left = purgatory.statistics()
-    return (left.pending, left.watched_entries, left.keys, left.buckets) == (0, 0, 0, 0)
-
-
 async def test_move_on_after_cancels_the_operation(purgatory: Purgatory) -> None:
     op = Take([])
     with anyio.move_on_after(0) as scope:
         await purgatory.watch(op, ["a", "b"])
     assert scope.cancelled_caught
     assert op.cancelled()
-    assert is_empty(purgatory)
+    check_empty(purgatory)
 
 
 async def test_task_group_cancelled_scope_leaves_nothing(purgatory: Purgatory) -> None:
@@ -60,11 +54,11 @@ async def test_task_group_cancelled_scope_leaves_nothing(purgatory: Purgatory) -
         await asyncio.sleep(0)
         assert purgatory.num_delayed == len(ops)
         group.cancel_scope.cancel()
-        assert is_empty(purgatory)  # from that instant
+        check_empty(purgatory)  # from that instant
     assert all(op.cancelled() for op in ops)
     # anyio cancels again on every turn until a task ends; a task that awaits an operation ends on the first.
     assert max(task.cancelling() for task in tasks) == 1
-    assert is_empty(purgatory)
+    check_empty(purgatory)
 
 
 if sys.version_info >= (3, 12):
@@ -88,4 +82,4 @@ if sys.version_info >= (3, 12):
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
             assert [await at_once, await by_check, await by_time] == [1, 2, -1]
-            assert is_empty(purgatory)
+            check_empty(purgatory)

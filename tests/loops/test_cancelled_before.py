@@ -62,23 +62,6 @@ def expected(end: End) -> str:
     return "closed" if end is Purgatory.close else "failed"
 
 
-async def test_read_in_a_finally_after_a_timeout_ends(purgatory: Purgatory, wait: Wait, end: End) -> None:
-    found: list[object] = []
-
-    async def clean_up_late() -> None:
-        async with asyncio.timeout(0):
-            try:
-                await asyncio.Event().wait()
-            finally:
-                found.append(await ended(wait, purgatory, end))
-
-    with pytest.raises(TimeoutError):
-        await clean_up_late()
-    task = asyncio.current_task()
-    assert task is not None
-    assert (found, task.cancelling()) == ([expected(end)], 0)
-
-
 async def test_read_in_a_shielded_clean_up_ends(purgatory: Purgatory, wait: Wait, end: End) -> None:
     found = None
     with anyio.CancelScope() as scope:

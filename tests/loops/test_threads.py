@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -76,26 +75,6 @@ async def test_threadsafe_many_calls_take_few_wakeups(purgatory: Purgatory) -> N
     assert op.tries < THREADS * CALLS / 10
 
 
-async def test_threadsafe_calls_without_pause_let_loop_turn(purgatory: Purgatory) -> None:
-    stop = threading.Event()
-    give_up_at = time.monotonic() + 5
-
-    def notify(thread: int) -> None:
-        while not stop.is_set() and time.monotonic() < give_up_at:
-            purgatory.notify_threadsafe("hot")
-
-    async def turn_and_stop() -> None:
-        for _ in range(10):
-            await asyncio.sleep(0)
-        stop.set()
-
-    purgatory.watch(Wait(bool), ["hot"])
-    async with asyncio.TaskGroup() as group:
-        group.create_task(in_threads(notify))
-        group.create_task(turn_and_stop())
-    assert time.monotonic() < give_up_at
-
-
 async def test_threadsafe_many_keys_come_in_slices(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, turn_budget=0.0005) as purgatory:
         ops = [purgatory.watch(Wait(bool), [number]) for number in range(10_000)]
@@ -163,17 +142,6 @@ async def test_threadsafe_unhashable_key_fails_in_the_caller(clock: ManualClock,
     await purgatory.aclose()
 
 
-async def test_threadsafe_before_start_spoils_nothing(clock: ManualClock) -> None:
-    purgatory = Purgatory(clock=clock)
-    purgatory.notify_threadsafe("key")
-    async with purgatory, asyncio.timeout(5):
-        ready = asyncio.Event()
-        op = purgatory.watch(Wait(ready.is_set), ["key"])
-        ready.set()
-        await asyncio.to_thread(purgatory.notify_threadsafe, "key")
-        await op
-
-
 async def test_threadsafe_after_close_is_silent_keeps_nothing(clock: ManualClock) -> None:
     async with Purgatory(clock=clock) as purgatory:
         pass
@@ -183,25 +151,6 @@ async def test_threadsafe_after_close_is_silent_keeps_nothing(clock: ManualClock
     del key
     gc.collect()  # the thread's remains
     assert left() is None
-
-
-@pytest.mark.timeout(10)
-async def test_threadsafe_interrupted_by_itself_hangs_not(purgatory: Purgatory) -> None:
-    class Interrupted(Key):
-        """Python code in which a signal handler or a finalizer, run by this very thread, may call."""
-
-        def __hash__(self) -> int:
-            if not calls:
-                calls.append("other")
-                purgatory.notify_threadsafe("other")
-            return id(self)
-
-    calls: list[str] = []
-    key = Interrupted()
-    op = purgatory.watch(Wait(lambda: bool(calls)), ["other"])
-    purgatory.notify_threadsafe(key)
-    async with asyncio.timeout(5):
-        await op
 
 
 def test_loop_that_goes_on_in_another_thread_is_at_home_there() -> None:

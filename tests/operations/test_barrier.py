@@ -55,14 +55,6 @@ async def test_join_at_the_instant_of_the_extension_is_not_lost(clock: ManualClo
         }
 
 
-@pytest.mark.parametrize("delay", [0, 0.0])
-async def test_no_initial_delay_passes_the_first_at_once(purgatory: Purgatory, delay: float) -> None:
-    group = group_in(purgatory, initial_delay=delay)
-    assert await group.join("ann") == Generation(1, ("ann",), ())
-    assert purgatory.statistics().wakeups == 0
-    check_empty(group)
-
-
 async def test_rebalance_timeout_0_still_ends_in_a_later_turn(purgatory: Purgatory, clock: ManualClock) -> None:
     group = group_in(purgatory, rebalance_timeout=0)
     tasks = await joins(group, "ann", "bob")
@@ -85,12 +77,6 @@ async def test_rebalance_timeout_none_waits_for_all(purgatory: Purgatory, clock:
     await clock.advance(1e6)
     assert not task.done()
     assert (await group.join("bob")).members == ("ann", "bob")
-
-
-# the next ones
-
-
-# leaving
 
 
 async def test_barrier_of_thousands_is_linear_and_complete(purgatory: Purgatory) -> None:

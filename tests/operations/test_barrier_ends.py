@@ -67,22 +67,6 @@ async def test_purgatory_closed_answers_every_join(purgatory: Purgatory) -> None
     assert (group.is_closed, group.is_waiting("ann")) == (False, False)
 
 
-@pytest.mark.parametrize("error", [OSError("moved"), None], ids=["fail_for_key", "cancel_for_key"])
-async def test_call_for_its_key_ends_every_join(
-    purgatory: Purgatory, clock: ManualClock, error: Exception | None
-) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    tasks = await joins(group, "ann", "cy")
-    purgatory.fail_for_key("billing", error) if error else purgatory.cancel_for_key("billing")
-    found = await asyncio.gather(*tasks, return_exceptions=True)
-    assert found == [error] * 2 if error else all(isinstance(each, asyncio.CancelledError) for each in found)
-    check_empty(group)
-    assert set(group.members) == {"ann", "bob"}
-    tasks = await joins(group, "ann", "bob")
-    assert (await tasks[0]).number == 2
-
-
 @pytest.mark.parametrize("known", [True, False])
 async def test_fail_for_key_of_one_join_is_as_if_it_never_joined(
     purgatory: Purgatory, clock: ManualClock, known: bool
@@ -141,9 +125,6 @@ async def test_leave_refused_keeps_the_member(clock: ManualClock) -> None:
         task.cancel()
 
 
-# members that restart under another name, and take their place again
-
-
 # the result of a join that nobody has received
 
 
@@ -160,15 +141,3 @@ async def test_replace_then_other_join_undelivered_still_leaves(purgatory: Purga
         await tasks[1]
     assert group.members == ("ann 2", "cy")  # the others must not rely on bob
     assert group.is_closed
-
-
-# mistakes
-
-
-@pytest.mark.parametrize("successor", ["ann", "bob"])
-async def test_replace_by_a_member_is_refused(purgatory: Purgatory, clock: ManualClock, successor: str) -> None:
-    group = group_in(purgatory)
-    await formed(group, clock, "ann", "bob")
-    with pytest.raises(ValueError, match=rf"^successor must not be a member of 'billing' yet, got '{successor}'$"):
-        group.replace("ann", successor)
-    assert group.members == ("ann", "bob")

@@ -43,6 +43,11 @@ class NaiveGroup:
             self.seen = set(self.joined) if is_first and self.initial_delay else None
             self.ends_at = self.deadline if self.seen is None else self.now + self.initial_delay
 
+    def fail(self) -> None:
+        """The joins at the barrier end with an error: as if they had not come."""
+        self.members = [member for member in self.members if member in self.standing | self.announced]
+        self.joined, self.ends_at = set(), None
+
     def settle(self) -> bool:
         """Open it if it is time. Returns: whether it has opened."""
         if self.ends_at is None:
@@ -155,6 +160,13 @@ class Both:
             self.tasks.pop(member).cancel()
             self.naive.cancel(member)
 
+    def end_for_key(self, is_cancelled: bool) -> None:
+        for member in sorted(self.naive.joined):
+            self.fails(member, "" if is_cancelled else "moved")
+        purgatory, key = self.group.purgatory, self.group.key
+        purgatory.cancel_for_key(key) if is_cancelled else purgatory.fail_for_key(key, JoinError("moved"))
+        self.naive.fail()
+
     async def advance(self) -> None:
         """To the next moment at which something happens, if there is one within a second."""
         ends_at = self.naive.ends_at
@@ -172,7 +184,7 @@ class Both:
         else:
             assert not any(task.done() for task in waiting.values())
         for task, how in self.failing:
-            with pytest.raises(JoinError, match=how):
+            with pytest.raises(JoinError if how else asyncio.CancelledError, match=how or None):
                 task.result()
         self.failed += len(self.failing)
         self.failing.clear()
@@ -185,7 +197,7 @@ class Both:
         assert self.group.purgatory.num_delayed == len(self.naive.joined) + self.group.is_closed
 
 
-STEPS = {"join": 45, "expect": 12, "leave": 12, "cancel": 12, "replace": 8, "advance": 30}
+STEPS = {"join": 45, "expect": 12, "leave": 12, "cancel": 12, "replace": 8, "advance": 30, "end": 4}
 
 
 @pytest.mark.parametrize("initial_delay", [0.0, 2.0])
@@ -209,6 +221,8 @@ async def test_random_steps_agree_with_a_naive_group(
             both.cancel(member)
         elif step == "replace":
             both.replace(member, other)
+        elif step == "end":
+            both.end_for_key(chosen.random() < 0.5)
         else:
             await both.advance()
         await both.check()

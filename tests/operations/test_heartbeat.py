@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory, PurgatoryClosedError
-from aiopurgatory.operations import Heartbeats, JoinBarrier
+from aiopurgatory.operations import Heartbeats
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .helpers import AtFirstEnd, LeadershipError
+from .helpers import LeadershipError
 
 
 @pytest.fixture
@@ -195,60 +195,7 @@ async def test_function_returning_a_coroutine_is_reported(
     assert f"{function} must be a plain function, not async def" in str(report["exception"])
 
 
-async def test_group_loses_member_that_misses_a_beat(purgatory: Purgatory, clock: ManualClock) -> None:
-    """The two together: a member at the barrier needs no beat; one that is silent afterwards is removed."""
-    group = JoinBarrier[str](purgatory, "billing", rebalance_timeout=10.0, expected=["ann", "bob"])
-    sessions = Heartbeats(purgatory, "sessions", timeout=3.0, on_missed=group.leave, excused=group.is_waiting)
-    ann = asyncio.create_task(group.join("ann"))
-    sessions.beat("ann")
-    await clock.advance(9.0)
-    bob = asyncio.create_task(group.join("bob"))
-    sessions.beat("bob")
-    await clock.advance(0.0)
-    assert ann.result() is bob.result()
-    sessions.beat("ann")  # with her answer
-    for _ in range(4):
-        await clock.advance(1.0)
-        sessions.beat("bob")
-    assert (group.is_closed, group.members) == (True, ("bob",))
-    assert (await group.join("bob")).members == ("bob",)
-
-
 # in the middle of something
-
-
-async def test_beat_from_an_observer_of_the_end_begins_anew(missed: list[str], clock: ManualClock) -> None:
-    at_end = AtFirstEnd()
-    async with Purgatory(clock=clock, observers=[at_end]) as purgatory:
-        sessions = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=missed.append)
-        sessions.beat("ann")
-        at_end.do = lambda: sessions.beat("ann")
-        sessions.stop("ann")
-        assert ("ann" in sessions, len(sessions)) == (True, 1)
-        for _ in range(3):
-            await clock.advance(2.0)
-            sessions.beat("ann")
-        assert (missed, purgatory.num_delayed) == ([], 1)
-
-
-async def test_excused_beginning_anew_and_raising_keeps_it(
-    purgatory: Purgatory, missed: list[str], clock: ManualClock, reported: list[dict[str, Any]]
-) -> None:
-
-    def excused(member: str) -> bool:
-        restarting.stop(member)
-        restarting.beat(member)
-        raise LookupError(member)
-
-    restarting = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=missed.append, excused=excused)
-    restarting.beat("ann")
-    await clock.advance(3.0)
-    assert [str(report["exception"]) for report in reported] == ["ann"]
-    assert ("ann" in restarting, len(restarting)) == (True, 1)
-    for _ in range(3):
-        await clock.advance(2.0)
-        restarting.beat("ann")
-    assert (missed, purgatory.num_delayed) == ([], 1)
 
 
 async def test_member_has_a_timeout_of_its_own(purgatory: Purgatory, clock: ManualClock) -> None:

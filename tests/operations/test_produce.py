@@ -148,16 +148,6 @@ async def test_produce_completed_from_outside_tells_what_was_not_acked(purgatory
     assert (answers["orders"], type(answers["payments"])) == (None, DeadlineError)
 
 
-async def test_produce_failed_from_outside_raises(purgatory: Purgatory) -> None:
-    log = Thresholds(purgatory, "log")
-    task = await begun(produce(purgatory, {"log": (log, 1)}, timeout=30.0))
-    (op,) = purgatory.waiting(("offset", "log", 1))
-    op.fail(LeadershipError())
-    with pytest.raises(LeadershipError):
-        await task
-    assert len(log) == 0
-
-
 async def test_produce_ended_leaves_a_reached_partition(purgatory: Purgatory) -> None:
     """Nothing waits for an offset that was reached before, so that another thread may advance it."""
     orders, log = partition(purgatory), Thresholds(purgatory, "log", start=5)

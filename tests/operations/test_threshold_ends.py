@@ -92,19 +92,6 @@ async def test_reached_without_time_tries_once(log: Thresholds, timeout: float) 
     assert (statistics.wakeups, statistics.expired, statistics.failed) == (0, 2, 0)
 
 
-async def test_reached_without_time_is_not_late(clock: ManualClock) -> None:
-    told: list[float | None] = []
-
-    class Lateness(Observer):
-        def ended(self, purgatory: Any, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
-            told.extend([waited, lateness])
-
-    await clock.advance(1000.0)
-    async with Purgatory(clock=clock, observers=[Lateness()]) as purgatory:
-        Thresholds(purgatory, "log").reached(5, timeout=-1.0)
-    assert told == [0.0, 0.0]
-
-
 # other threads
 
 

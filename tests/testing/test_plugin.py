@@ -206,21 +206,6 @@ def test_loop_scope_of_the_configuration_counts(pytester: pytest.Pytester) -> No
     run(pytester, source, *AUTO[0], "-oasyncio_default_test_loop_scope=session").assert_outcomes(passed=1)
 
 
-def test_async_fixture_finds_a_started_purgatory(pytester: pytest.Pytester) -> None:
-    source = """
-import pytest
-@pytest.fixture
-async def app(purgatory, manual_clock):
-    assert purgatory.is_open
-    await manual_clock.advance(1.0)
-    yield purgatory
-    assert purgatory.is_open
-async def test_it(app):
-    assert app.is_open
-"""
-    run(pytester, source, *AUTO[0]).assert_outcomes(passed=1)
-
-
 def test_both_plugins_each_run_their_tests(pytester: pytest.Pytester) -> None:
     source = """
 import pytest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
 
 import pytest
 
@@ -18,18 +17,6 @@ async def hop(times: int, then: asyncio.Event) -> None:
     then.set()
 
 
-async def relay(events: list[asyncio.Event]) -> None:
-    """A chain of tasks, each of which wakes the next."""
-    async with asyncio.TaskGroup() as group:
-        for first, second in pairwise(events):
-            group.create_task(pass_on(first, second))
-
-
-async def pass_on(first: asyncio.Event, second: asyncio.Event) -> None:
-    await first.wait()
-    second.set()
-
-
 async def test_settle_waits_for_a_task_of_many_steps(clock: ManualClock) -> None:
     done = asyncio.Event()
     task = asyncio.create_task(hop(200, done))
@@ -37,16 +24,6 @@ async def test_settle_waits_for_a_task_of_many_steps(clock: ManualClock) -> None
     assert done.is_set()
     assert task.done()
     assert clock.time() == 0.0
-
-
-async def test_settle_waits_for_a_chain_of_tasks(clock: ManualClock) -> None:
-    events = [asyncio.Event() for _ in range(200)]
-    task = asyncio.create_task(relay(events))
-    await clock.settle()
-    assert not task.done()
-    events[0].set()
-    await clock.settle()
-    assert task.done()
 
 
 @pytest.mark.parametrize("steps", range(1, 25))

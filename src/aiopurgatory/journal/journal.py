@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import re
@@ -29,7 +30,6 @@ from ..clock import running_loop
 from ..core.kit import Outcome, core_of
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
-from .garbage import COLLECTIONS
 from .rows import OUTCOMES, Recorder, shown
 from .schema import SCHEMA_VERSION, STATISTICS, operations_table
 
@@ -56,6 +56,8 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
 
 #: The journals of this process. In a container, an earlier process may have had the same process id.
 _INSTANCES: Final[set[str]] = set()
+#: Seconds in all collections since the first journal started; and when the last one began.
+_COLLECTING: Final = {"spent": 0.0, "begun": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ class Journal(Recorder, Starting):
         self._warned = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._wake: asyncio.Event | None = None
+        self._wake = asyncio.Event()
         self._limiter: anyio.CapacityLimiter | None = None
 
     def __repr__(self) -> str:
@@ -218,7 +220,8 @@ class Journal(Recorder, Starting):
         self._task = Context().run(loop.create_task, self._run(), name="aiopurgatory-journal")
         self._task.add_done_callback(self._ended, context=Context())
         self._start_recording()
-        COLLECTIONS.start()
+        if _count_collection not in gc.callbacks:  # never removed: it costs less than a microsecond per collection
+            gc.callbacks.append(_count_collection)
         for purgatory in self._open:
             self._snapshot(purgatory)
 
@@ -255,8 +258,7 @@ class Journal(Recorder, Starting):
         return self._series.setdefault((purgatory, _printable(kind.__qualname__)), len(self._series))
 
     def _wake_writer(self) -> None:
-        if self._wake is not None:
-            self._wake.set()
+        self._wake.set()
 
     def _warn_not_open(self) -> None:
         if not self._warned:
@@ -270,7 +272,6 @@ class Journal(Recorder, Starting):
 
     async def _run(self) -> None:
         wake = self._wake
-        assert wake is not None
         snapshot_at = time.monotonic()
         file_at = snapshot_at + self._seconds_per_file
         while self._is_recording:
@@ -319,7 +320,11 @@ class Journal(Recorder, Starting):
             {"kind": _printable(kind), "key": _printable(key), "operations": count}
             for kind, key, count in statistics.missed_kinds
         ]
-        row |= {"at": int(time.time() * 1e6), "dropped_rows": self._dropped, "collector_us": COLLECTIONS.spent_us()}
+        row |= {
+            "at": int(time.time() * 1e6),
+            "dropped_rows": self._dropped,
+            "collector_us": int(_COLLECTING["spent"] * 1e6),
+        }
         self._snapshots.append(row)
 
     async def _in_thread(self, kind: str, begun_at: float, make: Callable[[], pa.Table], rows: int) -> None:
@@ -346,6 +351,14 @@ class Journal(Recorder, Starting):
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
+
+
+def _count_collection(phase: str, _: dict[str, Any]) -> None:
+    """Count the time that this process spends in Python's garbage collector: the loop stands still meanwhile."""
+    if phase == "start":
+        _COLLECTING["begun"] = time.perf_counter()
+    else:
+        _COLLECTING["spent"] += time.perf_counter() - _COLLECTING["begun"]
 
 
 def _printable(name: str) -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from contextvars import Context
+from functools import partial
 from threading import Lock
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 from weakref import WeakKeyDictionary
 
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
+from ..core.kit import Outcome
 from ..purgatory import Purgatory
 from .families import (
     BUS,
@@ -34,11 +39,12 @@ from .families import (
     metric_of,
 )
 from .histograms import OUTCOMES, Histogram, HistogramObserver, KindHistograms
-from .processes import SharedMetrics
 
 #: Classes of operations that get histograms of their own; later ones share one, OTHER.
 MAX_KINDS: Final = 100
 OTHER: Final = "other"
+#: Seconds between two readings of statistics() for metrics that processes share.
+PUBLISH_INTERVAL: Final = 1.0
 
 #: No Metrics refers to its registry, so the entry goes when the registry does.
 _made: WeakKeyDictionary[CollectorRegistry, Metrics] = WeakKeyDictionary()
@@ -113,7 +119,7 @@ class Metrics(HistogramObserver):
             self._begin_kinds(what)
         self._subjects[what] = families
         if self._shared is not None:
-            self._shared.opened(what)
+            self._shared.opened(what, families)
         else:
             self._count(what, families)  # now: a log that opens again counts from 0
 
@@ -123,7 +129,7 @@ class Metrics(HistogramObserver):
             return
         self._end_kinds(what)
         if self._shared is not None:
-            self._shared.closed(what)
+            self._shared.closed(what, families)
         else:
             self._count(what, families)
 
@@ -170,3 +176,68 @@ class Metrics(HistogramObserver):
             lateness.append((labels, kind.lateness))
         yield histogram_of(WAIT, waits)
         yield histogram_of(LATENESS, lateness)
+
+
+class SharedMetrics:
+    """Publishes the metrics of this process in instruments that PROMETHEUS_MULTIPROC_DIR shares.
+
+    prometheus_client shares its own instruments between processes, through files, but no custom collectors. So the
+    values are moved to such instruments: histograms at each operation, all else once a second.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._instruments = {family: _instrument(family, registry) for family in FAMILIES}
+        self._waits = PrometheusHistogram(*WAIT, buckets=WAIT_SECONDS, registry=registry)
+        self._lateness = PrometheusHistogram(*LATENESS, buckets=LATENESS_SECONDS, registry=registry)
+        self._changes = Changes()
+        self._timers: dict[Any, asyncio.TimerHandle] = {}
+
+    def forward(self, purgatory: str, kind: str) -> Callable[[Outcome, float, float | None], object]:
+        """Return the function that counts the operations of class *kind*."""
+        waits = {outcome: self._waits.labels(purgatory, kind, outcome.value) for outcome in OUTCOMES}
+        late = self._lateness.labels(purgatory, kind)
+
+        def observe(outcome: Outcome, waited: float, lateness: float | None) -> None:
+            waits[outcome].observe(waited)
+            if lateness is not None:
+                late.observe(lateness)
+
+        return observe
+
+    def opened(self, subject: Any, families: tuple[Family, ...]) -> None:
+        """Publish the values of *subject* now, and then regularly."""
+        if subject in self._timers:
+            self._timers.pop(subject).cancel()
+        self._publish(subject, families)
+
+    def closed(self, subject: Any, families: tuple[Family, ...]) -> None:
+        """Publish the last counts, and set the gauges back to 0: a shared one cannot be removed."""
+        self._timers.pop(subject).cancel()
+        self._move(subject, families)
+        for family, labels, value in self._changes.forget_gauges(subject):
+            if family.greatest:
+                cast(Gauge, self._instruments[family].labels(*labels)).set(0)
+            else:
+                self._instruments[family].labels(*labels).inc(-value)
+
+    def _publish(self, subject: Any, families: tuple[Family, ...]) -> None:
+        loop = asyncio.get_running_loop()
+        # In an empty context: a request may open the subject, which lives longer.
+        self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject, families, context=Context())
+        self._move(subject, families)  # it may raise, as when the disk is full
+
+    def _move(self, subject: Any, families: tuple[Family, ...]) -> None:
+        """Move each instrument by the change since the last time."""
+        for family, labels, change in self._changes.look(subject, families):
+            instrument = self._instruments[family].labels(*labels)
+            if family.greatest:
+                cast(Gauge, instrument).set(self._changes.greatest(family, labels))
+            else:
+                instrument.inc(change)
+
+
+def _instrument(family: Family, registry: CollectorRegistry) -> Counter | Gauge:
+    if not family.gauge:
+        return Counter(family.full_name, family.about, family.all_labels, registry=registry)
+    make = partial(Gauge, family.full_name, family.about, family.all_labels, registry=registry)
+    return make(multiprocess_mode="livemax") if family.greatest else make(multiprocess_mode="livesum")

@@ -96,16 +96,13 @@ def _hits_and_misses(total: int, misses: int) -> Values:
     return [(("hit",), total - misses), (("miss",), misses)]
 
 
+_gauge: Final = partial(Family, gauge=True)
 PURGATORY: Final = (
-    Family("pending_operations", "Operations that wait", "pending", gauge=True),
-    Family("watched_entries", "Operations under watch keys, once per key", "watched_entries", gauge=True),
-    Family("watch_keys", "Keys under which operations wait", "keys", gauge=True),
-    Family("level_operations", "Operations on a level of the timing wheel", _levels, ("level",), gauge=True),
-    Family(
-        *("longest_turn_seconds", "Longest turn of the clock task since it started", "longest_turn"),
-        gauge=True,
-        greatest=True,
-    ),
+    _gauge("pending_operations", "Operations that wait", "pending"),
+    _gauge("watched_entries", "Operations under watch keys, once per key", "watched_entries"),
+    _gauge("watch_keys", "Keys under which operations wait", "keys"),
+    _gauge("level_operations", "Operations on a level of the timing wheel", _levels, ("level",)),
+    _gauge("longest_turn_seconds", "Longest turn of the clock task since it started", "longest_turn", greatest=True),
     Family("operations", "Operations that ended", _outcomes, ("outcome",)),
     Family("missed_triggers", "Operations completed only at their deadline, with no key checked", "missed_triggers"),
     Family("missed_kinds", "The same, by class and kind of key: the first 20", _missed_kinds, ("kind", "key")),
@@ -129,21 +126,20 @@ PURGATORY: Final = (
     Family("purged_entries", "Watch entries that purges dropped", "purged"),
 )
 _bus: Final = partial(Family, subject="bus")
+_bus_gauge: Final = partial(_bus, gauge=True)
 BUS: Final = (
-    _bus("bus_connected", "Buses connected: they receive their own messages", "connected", gauge=True),
-    _bus(
+    _bus_gauge("bus_connected", "Buses connected: they receive their own messages", "connected"),
+    _bus_gauge(
         "bus_since_echo_seconds",
         "Age of the newest own message that came back; infinite if none since the bus connected",
         _since_echo,
-        gauge=True,
         greatest=True,
     ),
-    _bus("bus_outbox_keys", "Keys the server has not acknowledged", "outbox", gauge=True),
-    _bus(
+    _bus_gauge("bus_outbox_keys", "Keys the server has not acknowledged", "outbox"),
+    _bus_gauge(
         "bus_outbox_age_seconds",
         "Time since the oldest of these keys was published; 0 if there is none",
         "outbox_age",
-        gauge=True,
         greatest=True,
     ),
     _bus("bus_gaps", "Messages may have been lost; each time, every key was checked", "gaps"),
@@ -153,11 +149,12 @@ BUS: Final = (
 )
 POLLING: Final = (Family("refused_polls", "Long polls answered 503, by reason", _reasons, ("reason",)),)
 _log: Final = partial(Family, subject="log")
+_log_gauge: Final = partial(_log, gauge=True)
 LOG: Final = (
-    _log("log_topics", "Topics of event logs that listeners follow", "topics", gauge=True),
-    _log("log_listeners", "Listeners of event logs", "listeners", gauge=True),
-    _log("log_window_bytes", "Bytes of the newest events held for listeners", "window_bytes", gauge=True),
-    _log("log_store_down", "Event logs that could not use their server last", _down, gauge=True),
+    _log_gauge("log_topics", "Topics of event logs that listeners follow", "topics"),
+    _log_gauge("log_listeners", "Listeners of event logs", "listeners"),
+    _log_gauge("log_window_bytes", "Bytes of the newest events held for listeners", "window_bytes"),
+    _log_gauge("log_store_down", "Event logs that could not use their server last", _down),
     _log("log_reads", "Reads of the server for listeners", "reads"),
     _log("log_appended_events", "Events appended, the ends of topics included", "appended"),
     _log("log_abandoned_runs", "Runs ended because their producers were lost", "abandoned"),

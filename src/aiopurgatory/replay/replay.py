@@ -46,9 +46,7 @@ class Replay:
     #: Until the last arrival.
     wakeups_in_trace: int
     peak_pending: int
-    #: The largest number of watch entries, including ended operations; and the largest size, without keys and
-    #: results. Both are taken at about a hundred moments.
-    peak_watched: int
+    #: The largest size, without keys and results, of about a hundred moments.
     peak_bytes: int
 
 
@@ -188,7 +186,6 @@ class _Player:
             self._target.counts(),
             self._wakeups_in_trace,
             _peak(requests.arrival_us, ended_us),
-            self._target.peak_watched,
             self._target.peak_bytes,
         )
 

@@ -92,7 +92,6 @@ class ReplayTarget:
     """The library's own purgatory. Its work runs on the virtual clock, not on the loop's next iteration."""
 
     def __init__(self, clock: VirtualClock, setting: Setting) -> None:
-        self.peak_watched = 0
         self.peak_bytes = 0
         self._entries_weighed = 0
         self._visited = 0
@@ -114,9 +113,8 @@ class ReplayTarget:
         self._core.close()
 
     def weigh(self) -> None:
-        """Record the number of entries. Also record the size, if entries grew by 2 % since it was last taken."""
+        """Record the size, if entries grew by 2 % since it was last taken."""
         entries = self._core.watchers.entries
-        self.peak_watched = max(self.peak_watched, entries)
         if entries > self._entries_weighed * 1.02:
             self._entries_weighed = entries
             self.peak_bytes = max(self.peak_bytes, self._size())
