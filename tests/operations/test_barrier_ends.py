@@ -84,6 +84,15 @@ async def test_fail_for_key_of_one_join_is_as_if_it_never_joined(
     assert (await tasks[0]).members == ("ann", "bob")
 
 
+async def test_barrier_ends_with_a_join_that_ends_before_it(purgatory: Purgatory) -> None:
+    """As when expire_all() meets a later barrier of the group after its joins."""
+    group = group_in(purgatory)
+    tasks = await joins(group, "ann", "bob")
+    purgatory.complete_for_key(("join", "billing", "ann"))
+    assert [(await task).number for task in tasks] == [1, 1]
+    check_empty(group)
+
+
 @pytest.mark.parametrize("expected", [(), ("ann", "bob", "cy")])
 async def test_expire_all_opens_the_barrier(purgatory: Purgatory, expected: tuple[str, ...]) -> None:
     group = group_in(purgatory, expected=expected)

@@ -292,11 +292,13 @@ class JoinBarrier(Generic[M]):
         if barrier is not None and self._barrier is not barrier:
             return
         # atomic: no await
-        self._barrier = None
+        closed, self._barrier = self._barrier, None
         joins = self._members.joins()
         self._generation = self._members.begin(self._generation)
         for join in joins:
             join.pass_on(self._generation)
+        if closed is not barrier and closed is not None:
+            closed.force_complete()
 
     def _give_up(self, barrier: DelayedJoin) -> None:
         """Cancel every join, unless *barrier* is not the group's any more."""
