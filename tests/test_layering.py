@@ -17,7 +17,7 @@ import aiopurgatory
 # The sources, whichever form is installed: a compiled wheel brings its .py files along.
 ROOT = Path(str(aiopurgatory.__file__)).parent
 
-GROUND = {"arguments", "backoff", "clock", "errors", "lifecycle", "sse", "statistics"}
+GROUND = {"arguments", "clock", "errors", "lifecycle", "sse", "statistics"}
 TIMER = {"timer"}
 CORE = GROUND | TIMER | {"core"}
 FACE = CORE | {"clock_task", "compiled", "condition", "deadline", "following"}

@@ -1,4 +1,7 @@
-"""Clocks tell the time and wake the clock task. Also: the loop that runs here, and how often its task was cancelled."""
+"""Clocks tell the time and wake the clock task.
+
+Also: the loop that runs here, how often its task was cancelled, and the pauses between attempts.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from random import random
 from typing import Protocol
 
 
@@ -29,6 +33,14 @@ def cancellations() -> int:
     """
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
+
+
+def backoff(failures: float, first: float, longest: float) -> float:
+    """Return the seconds to wait before the next attempt. Up to half is random, so that many do not return in a herd.
+
+    Args: failures: each doubles the pause. first: seconds after none of them. longest: seconds, at most.
+    """
+    return float(min(first * 2.0 ** min(failures, 32.0), longest) * (0.5 + random() / 2))
 
 
 class ClockHandle(Protocol):

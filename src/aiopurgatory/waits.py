@@ -10,7 +10,7 @@ from random import random
 from typing import Any, Final, TypeVar, final
 
 from .arguments import described, require, require_seconds
-from .backoff import backoff
+from .clock import backoff
 from .condition import ConditionWait, is_awaitable
 from .core.awaited import AwaitedWait, begin, end, give_up, reading_of
 from .core.awaiter import take

@@ -14,7 +14,7 @@ def pauses(count: int, up_for: float, timed_out: bool, timeout: float = 5.0) -> 
 
 @pytest.fixture(autouse=True)
 def longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiopurgatory.backoff.random", lambda: 1.0)
+    monkeypatch.setattr("aiopurgatory.clock.random", lambda: 1.0)
 
 
 def test_pause_server_down_doubles_up_to_a_bound() -> None:
@@ -25,7 +25,7 @@ def test_pause_server_down_doubles_up_to_a_bound() -> None:
 @pytest.mark.parametrize("timed_out", [False, True])
 def test_half_of_a_pause_is_random(monkeypatch: pytest.MonkeyPatch, timed_out: bool) -> None:
     longest = pauses(4, 0.0, timed_out)
-    monkeypatch.setattr("aiopurgatory.backoff.random", lambda: 0.0)
+    monkeypatch.setattr("aiopurgatory.clock.random", lambda: 0.0)
     assert pauses(4, 0.0, timed_out) == [pause / 2 for pause in longest]
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final, final
 
-from ..backoff import backoff
-from ..clock import cancellations
+from ..clock import backoff, cancellations
 from .engine import BusClosedError, EchoLostError, Engine, Link, NeverEchoedError, ReplayingLink
 from .exchange import Exchange
 

@@ -12,7 +12,7 @@ from random import random
 from sys import getsizeof
 from typing import Final, final
 
-from ..backoff import backoff
+from ..clock import backoff
 from ..errors import GoneError
 from ..handover import Handover
 from ..purgatory import Purgatory

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, final
 
-from ..backoff import backoff
-from ..clock import running_loop
+from ..clock import backoff, running_loop
 from ..errors import PurgatoryError
 from .event import StoreDownError, StoreError
 from .store import NEWEST, Page, Store
