@@ -113,11 +113,11 @@ ON_SAIL := $(addprefix tests/pipeline/test_,generate.py simulate.py cli.py promi
 test-sail: $(VENV)-sail/.ready  ## test the pipeline's functions of DataFrames on Sail, an engine without Java: a minute
 	AIOPURGATORY_MASTER=sail $(VENV)-sail/bin/pytest -m "spark and not slow" $(ON_SAIL) $(ARGS)
 
-ON_CLUSTER := tests/pipeline/test_cluster.py tests/pipeline/test_connect.py
+ON_CLUSTER := tests/pipeline/test_cluster.py
 test-pipeline: $(READY)  ## run the slow pipeline tests: 50 kills, the whole command
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" --timeout 1800 tests/pipeline $(ON_CLUSTER:%=--ignore %) $(ARGS)
 
-test-cluster: $(READY)  ## test the pipeline on a master with two workers whose executors are killed, and on Spark Connect: minutes
+test-cluster: $(READY)  ## test the pipeline on a master with two workers of which some are killed, and on Spark Connect: 4 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" $(ON_CLUSTER) $(ARGS)
 
 test-attacks: $(READY) programs  ## test long polls and event streams on every real server and proxy, under hostile clients and crowds: 5 minutes

@@ -1,4 +1,4 @@
-"""One Spark for the whole run, on real rows: UTC, one shuffle partition."""
+"""One Spark for the whole run, on real rows."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    settings = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
     master = os.environ.get("AIOPURGATORY_MASTER", "local[2]")  # make test-sail
-    with session(master, settings=settings) as made:
+    with session(master) as made:
         if master == "sail":
             os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)  # pyspark.testing of its client asks for one
         yield made

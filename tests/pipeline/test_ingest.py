@@ -671,3 +671,15 @@ def test_ingest_into_the_journal_refused(spark: SparkSession, tmp_path: Path, ou
     (tmp_path / "link").symlink_to(tmp_path / "journal")
     with pytest.raises(PurgatoryError, match="out must not overlap with the journal's folder"):
         ingest(spark, str(tmp_path / "journal"), str(tmp_path / out))
+
+
+def test_ingest_batch_of_ten_rows_takes_few_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    def jobs() -> int:
+        return len(spark.sparkContext.statusTracker().getJobIdsForGroup())
+
+    for batch in range(2):
+        write(tmp_path / "journal", [operation(100 * batch + n) for n in range(10)], f"f-{batch}")
+        write(tmp_path / "journal", [snapshot(NOON)], f"s-{batch}", table="statistics")
+        before = jobs()
+        ingest(spark, str(tmp_path / "journal"), str(tmp_path / "out"))
+    assert jobs() - before <= 15

@@ -29,10 +29,13 @@ class Sums:
         self.of = {name: make(frame) for name, make in sums.OF_ROWS.items()} | {"activity": sums.activity(frame)}
 
     def minutes(self) -> DataFrame:
-        return tables.minutes(self.of["activity"], self.of["waiting"], self.of["hours"])
+        hours = self.of["hours"]
+        return tables.minutes(self.of["activity"], self.of["waiting"], sums.kinds(hours), tables.spans(hours))
 
     def days(self) -> DataFrame:
-        return tables.days(sums.daily(self.of["activity"]), self.minutes(), self.of["hours"])
+        hours = self.of["hours"]
+        daily = sums.daily(self.of["activity"])
+        return tables.days(daily, self.minutes(), sums.kinds(hours), tables.spans(hours))
 
 
 def snapshots(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
@@ -102,7 +105,7 @@ def test_days_pending_of_an_operation_over_midnight(spark: SparkSession) -> None
 
 def test_seconds_of_a_short_journal(spark: SparkSession) -> None:
     of = Sums(spark, [operation(0, waited_us=2_500_000), expired(1, watched_at=NOON, waited_us=500_000)]).of
-    found = tables.seconds(of["waiting"], of["ends"], of["hours"]).orderBy("second")
+    found = tables.seconds(of["waiting"], of["ends"], sums.kinds(of["hours"])).orderBy("second")
     rows = [(row.second.second, row.completed, row.expired, row.pending) for row in found.collect()]
     assert rows == [(0, 0.0, 1.0, 2.0), (1, 0.0, 0.0, 1.0), (2, 1.0, 0.0, 1.0)]
     assert found.columns == [each.split()[0] for each in REPORT["seconds"].split(", ")]

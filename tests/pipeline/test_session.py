@@ -110,10 +110,11 @@ def test_session_noexec_disk_nameless_host_latin_locale_works(disk: Path) -> Non
     assert done.stdout + done.stderr == SAID
 
 
-def test_session_master_that_is_not_there_says_so_soon() -> None:
+@pytest.mark.parametrize("scheme", ["spark", "sc"])
+def test_session_master_that_is_not_there_says_so_soon(scheme: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens
-        master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
+        master = f"{scheme}://127.0.0.1:{taken.getsockname()[1]}"
         begun = time.monotonic()
         with pytest.raises(PurgatoryError, match=f"master {master} cannot be reached: .*refused"), session(master):
             pass

@@ -125,6 +125,6 @@ def test_sums_of_two_groups_add_up_to_those_of_both(spark: SparkSession, name: s
 
 def test_named_replaces_the_number_of_a_series(spark: SparkSession) -> None:
     rows = frame(spark, [operation(0), operation(1, kind="Other", weight=5.0)])
-    found = sums.named(sums.ends(rows).select("series", "operations"), sums.hours(rows))
+    found = sums.named(sums.ends(rows).select("series", "operations"), sums.kinds(sums.hours(rows)))
     wanted = [("DelayedFetch", 1.0), ("Other", 5.0)]
     assertDataFrameEqual(found, [Row(purgatory="fetch", kind=kind, operations=count) for kind, count in wanted])

@@ -154,7 +154,7 @@ def read_folder(spark: SparkSession, pattern: str, schema: str | StructType, onl
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        return spark.createDataFrame([], schema)
+        return spark.createDataFrame([], schema).limit(0)  # Spark knows that it is empty, without a job
 
 
 def documents(out: str) -> Path:

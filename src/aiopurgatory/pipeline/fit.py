@@ -25,7 +25,7 @@ from .attempts import MODEL, NO_SUMS, committed, documents, sums, write
 from .model import HOURS, QUANTILES, Workload, to_json
 from .page.figures import count, duration, share, shown
 from .report_tables import spans
-from .sums import named
+from .sums import kinds, named
 from .tables import DAY, GROWTH, HOUR, KEYS, OUTCOMES, SECOND
 
 #: How operations end. With the last try at their deadline: nobody knows when they could have completed.
@@ -55,8 +55,8 @@ def fit(spark: SparkSession, out: str) -> list[Workload]:
     """
     line = committed(spark, out)
     hours, daily, snapshots = (sums(spark, out, name, line) for name in ("hours", "daily", "snapshots"))
-    kinds = _grouped(endings(daily, hours), *KEYS)
-    if not kinds:
+    ended = _grouped(endings(daily, kinds(hours)), *KEYS)
+    if not ended:
         raise PurgatoryError(f"no operations in {out}: ingest a journal first")
     by_hour, timeouts, key_counts = (
         _grouped(shape(hours, of), *KEYS) for of in (f"hour % {HOURS}", "timeout", "key_count")
@@ -69,7 +69,7 @@ def fit(spark: SparkSession, out: str) -> list[Workload]:
             *(name, rows, by_hour[name], timeouts[name], key_counts[name], ranks(keys[name[:1]])),
             *(covered[name[:1]], together.get(name[0], 1.0)),
         )
-        for name, rows in kinds.items()
+        for name, rows in ended.items()
     ]
 
 
@@ -84,12 +84,12 @@ def _grouped(table: DataFrame, *by: str) -> dict[tuple[str, ...], list[Mapping[s
 # DataFrame -> DataFrame
 
 
-def endings(daily: DataFrame, hours: DataFrame) -> DataFrame:
+def endings(daily: DataFrame, kinds: DataFrame) -> DataFrame:
     """Sums by day -> operations by purgatory, kind, how they ended, and the bucket of ``waited``."""
     end = F.when(F.col("outcome") == OUTCOMES.index("expired"), EXPIRED).when(F.col("waited") < 0, AT_ONCE)
     end = end.when(F.col("missed_trigger"), LAST_TRY).otherwise(ENDED)
     by = daily.groupBy("series", end.alias("end"), F.col("waited").alias("bucket"))
-    return named(by.agg(F.sum("operations").alias("operations")), hours)
+    return named(by.agg(F.sum("operations").alias("operations")), kinds)
 
 
 def shape(hours: DataFrame, of: str) -> DataFrame:
@@ -112,10 +112,10 @@ def popularities(keys: DataFrame) -> DataFrame:
 def coverage(hours: DataFrame) -> DataFrame:
     """Sums by hour -> by purgatory and hour of the day, the seconds that the journal covers, and its first end."""
     hour = F.explode(F.sequence(F.lit(0), F.lit(HOURS - 1))).alias("hour")
-    days = spans(hours.withColumn("series", F.col("purgatory"))).select("*", hour)
+    days = spans(hours).select("*", hour)
     start = F.unix_date("date").cast("bigint") * DAY + F.col("hour").cast("bigint") * HOUR
     seconds = (F.least(F.col("last_us") + 1, start + HOUR) - F.greatest("first_us", start)) / SECOND
-    by = days.withColumn("seconds", seconds).where("seconds > 0").groupBy(F.col("series").alias("purgatory"), "hour")
+    by = days.withColumn("seconds", seconds).where("seconds > 0").groupBy("purgatory", "hour")
     return by.agg(F.sum("seconds").alias("seconds"), F.min("first_us").alias("first_us"))
 
 

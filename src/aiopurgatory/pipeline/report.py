@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 
-from . import attempts
+from . import attempts, sums
 from . import report_tables as tables
 from .page import promises
 from .page.page import write_page
@@ -89,10 +89,11 @@ class _Report:
 
     def write(self) -> None:
         """Write all tables, and at last where they are: until then, readers find those of the report before."""
-        hours = self._sums("hours").persist()
-        parts = partial(self._of_operations, hours), partial(self._by_second, hours), self._of_keys, self._of_snapshots
-        at_once(parts)
-        hours.unpersist()
+        hours = self._sums("hours")
+        # They are small. As rows of this program, Spark sends them along without a job for each table.
+        small = at_once(rows.toArrow for rows in (sums.kinds(hours), tables.spans(hours)))
+        kinds, spans = map(self._spark.createDataFrame, small)
+        at_once((partial(self._of_operations, hours, kinds, spans), partial(self._by_second, kinds), self._others))
         places = self._places()
         if attempts.committed(self._spark, self._out)[-1].number >= self._line[-1].number + attempts.EVERY:
             raise PurgatoryError("ingest has made many batches meanwhile, and may have removed sums: run report again")
@@ -109,20 +110,18 @@ class _Report:
         places = [(name, day, self._attempt.folder) for name, day in own]
         return [(*each, *made) for each in (*places, *((each.table, each.date, each.folder) for each in stay))]
 
-    def _of_operations(self, hours: DataFrame) -> None:
-        minutes = tables.minutes(self._of_days("activity"), self._of_days("waiting"), hours)
+    def _of_operations(self, hours: DataFrame, kinds: DataFrame, spans: DataFrame) -> None:
+        minutes = tables.minutes(self._of_days("activity"), self._of_days("waiting"), kinds, spans)
         self._by_day("minutes", minutes, *KEYS, "minute")
-        self._by_day("days", tables.days(self._of_days("daily"), self._own("minutes"), hours), *KEYS)
-        self._whole("timeouts", tables.timeouts(self._sums("daily"), hours))
+        self._by_day("days", tables.days(self._of_days("daily"), self._own("minutes"), kinds, spans), *KEYS)
+        self._whole("timeouts", tables.timeouts(self._sums("daily"), hours, kinds))
         beside = _and_beside(self._days) - self._days if self._adds else set()
         others = [each for each in self._old if each.date in beside]
         days = self._own("days").unionByName(attempts.table(self._spark, self._out, "days", others))
         self._by_day("changes", tables.changes(days), F.desc(F.abs("change")), *KEYS, "measure")
 
-    def _of_keys(self) -> None:
+    def _others(self) -> None:
         self._whole("hot_keys", tables.hot_keys(self._sums("keys"), self._sums("names")))
-
-    def _of_snapshots(self) -> None:
         before = self._days | {day - _ONE for day in self._days}
         work = tables.work(self._of_days("snapshots", before)).withColumn("date", F.to_date("minute"))
         self._by_day("work", work, "purgatory", "minute")
@@ -134,11 +133,10 @@ class _Report:
         self._whole("settings", tables.settings(last))
         self._whole("missed", tables.missed(last))
 
-    def _by_second(self, hours: DataFrame) -> None:
+    def _by_second(self, kinds: DataFrame) -> None:
         """Write the seconds of a short journal."""
-        span = hours.agg(F.max("last_us") - F.min("first_us")).head()
-        is_short = span is not None and span[0] is not None and span[0] < HOUR
-        seconds = tables.seconds(self._sums("waiting"), self._sums("ends"), hours)
+        is_short = bool(kinds.agg(F.max("last_us") - F.min("first_us") < HOUR).collect()[0][0])
+        seconds = tables.seconds(self._sums("waiting"), self._sums("ends"), kinds)
         self._whole("seconds", seconds.where(F.lit(is_short)).orderBy("second", *KEYS))
 
     def _sums(self, name: str, numbers: set[int] | None = None) -> DataFrame:

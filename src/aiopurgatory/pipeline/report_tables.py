@@ -33,27 +33,27 @@ def touched(rows: DataFrame, numbers: Sequence[int], known: str) -> DataFrame:
     return by_day.agg(F.collect_set("having").alias("having"), F.max("number").alias("newest"), is_known)
 
 
-def minutes(activity: DataFrame, waiting: DataFrame, hours: DataFrame) -> DataFrame:
+def minutes(activity: DataFrame, waiting: DataFrame, kinds: DataFrame, spans: DataFrame) -> DataFrame:
     """How operations ended in each minute, and how many were waiting."""
     both = measured(activity, "minute").join(_by_minute(waiting), ["minute", "series"], "full")
     dated = both.fillna(0.0, [*_COUNTS, "pending_peak", "held"]).withColumn("date", _date_of("minute div 1440"))
     begin = F.col("minute").cast("bigint") * 60
-    rows = dated.join(F.broadcast(spans(hours)), ["date", "series"], "left")
+    rows = named(dated, kinds).join(F.broadcast(spans), ["date", "purgatory"], "left")
     rows = rows.withColumns({"covered_s": _covered_s(begin, 60), "minute": F.timestamp_seconds(begin)})
     # In the first minute, some operations waited before it is covered.
     mean = F.least(F.col("held") / F.col("covered_s"), "pending_peak")
-    return named(rows.withColumn("pending_mean", mean), hours).select("date", *KEYS, "minute", *MEASURES)
+    return rows.withColumn("pending_mean", mean).select("date", *KEYS, "minute", *MEASURES)
 
 
-def days(daily: DataFrame, minutes: DataFrame, hours: DataFrame) -> DataFrame:
+def days(daily: DataFrame, minutes: DataFrame, kinds: DataFrame, spans: DataFrame) -> DataFrame:
     """The same for each day with an operation that ended. Its mean is over the minutes that have a row."""
     by = ["date", *KEYS]
     held = F.sum(F.col("pending_mean") * F.col("covered_s")) / F.sum("covered_s")
     waited = minutes.groupBy(*by).agg(held.alias("pending_mean"), F.max("pending_peak").alias("pending_peak"))
     begin = F.unix_date("date").cast("bigint") * (DAY // SECOND)
-    rows = measured(daily, "date").join(F.broadcast(spans(hours)), ["date", "series"], "left")
-    rows = rows.withColumn("covered_s", _covered_s(begin, DAY // SECOND)).drop("first_us", "last_us")
-    return named(rows, hours).join(waited, by, "left").select(*by, *MEASURES)
+    rows = named(measured(daily, "date"), kinds).join(F.broadcast(spans), ["date", "purgatory"], "left")
+    rows = rows.withColumn("covered_s", _covered_s(begin, DAY // SECOND))
+    return rows.join(waited, by, "left").select(*by, *MEASURES)
 
 
 def measured(histogram: DataFrame, time: str) -> DataFrame:
@@ -86,7 +86,7 @@ def _least(what: int, share: float) -> Column:
 
 
 def spans(hours: DataFrame) -> DataFrame:
-    """Return which part of each date the journal of a purgatory covers: date, series, first_us, last_us.
+    """Return which part of each date the journal of a purgatory covers: date, purgatory, first_us, last_us.
 
     A day is covered from its first end to its last, and from or to midnight if the day beside it has an end, too.
     """
@@ -97,11 +97,10 @@ def spans(hours: DataFrame) -> DataFrame:
     begin = F.unix_date("date").cast("bigint") * DAY
     is_before = F.lag("date").over(order) == F.date_sub("date", 1)
     is_after = F.lead("date").over(order) == F.date_add("date", 1)
-    whole = by_day.select(
+    return by_day.select(
         *("date", "purgatory", F.when(is_before, begin).otherwise(F.col("first_us")).alias("first_us")),
         F.when(is_after, begin + DAY).otherwise(F.col("last_us")).alias("last_us"),
     )
-    return whole.join(hours.select("series", "purgatory").distinct(), "purgatory").drop("purgatory")
 
 
 def levels(waiting: DataFrame) -> DataFrame:
@@ -127,7 +126,7 @@ def _covered_s(begin: Column, length: int) -> Column:
     return F.greatest((high - low) / SECOND, F.lit(1.0))
 
 
-def seconds(waiting: DataFrame, ends: DataFrame, hours: DataFrame) -> DataFrame:
+def seconds(waiting: DataFrame, ends: DataFrame, kinds: DataFrame) -> DataFrame:
     """How operations ended in each second, and how many were waiting at its beginning."""
     of = [F.when(F.col("outcome") == place, F.col("operations")).otherwise(0.0) for place in range(len(OUTCOMES))]
     counts = [F.sum(operations).alias(name) for name, operations in zip(OUTCOMES, of, strict=True)]
@@ -136,7 +135,7 @@ def seconds(waiting: DataFrame, ends: DataFrame, hours: DataFrame) -> DataFrame:
     waited = levels(waiting).select("series", F.col("level").alias("pending"), each).withColumnRenamed("at", "second")
     both = ended.join(waited, ["second", "series"], "full").fillna(0.0, [*OUTCOMES, "pending"])
     rows = both.withColumn("date", _date_of(f"second div {DAY // SECOND}"))
-    return named(rows, hours).select("date", *KEYS, F.timestamp_seconds("second").alias("second"), *OUTCOMES, "pending")
+    return named(rows, kinds).select("date", *KEYS, F.timestamp_seconds("second").alias("second"), *OUTCOMES, "pending")
 
 
 def changes(days: DataFrame) -> DataFrame:
@@ -184,7 +183,7 @@ def work(snapshots: DataFrame) -> DataFrame:
     return of_instances.groupBy("purgatory", "minute").agg(*(F.sum(name).alias(name) for name in names))
 
 
-def timeouts(daily: DataFrame, hours: DataFrame) -> DataFrame:
+def timeouts(daily: DataFrame, hours: DataFrame, kinds: DataFrame) -> DataFrame:
     """For the usual timeout of each kind, and shorter ones: the share that would expire, and the mean wait."""
     bins = hours.where("timeout IS NOT NULL").groupBy("series", "timeout")
     means = bins.agg(F.sum("operations").alias("number"), F.expr("sum(total) / sum(operations) AS mean_us"))
@@ -198,7 +197,7 @@ def timeouts(daily: DataFrame, hours: DataFrame) -> DataFrame:
         F.expr(f"sum(IF({expires}, operations, 0D)) / sum(operations) AS expired_share"),
         F.expr("sum(operations * least(waited_us, timeout_us)) / sum(operations) AS waited_mean_us"),
     )
-    return named(found, hours).orderBy(*KEYS, F.desc("timeout_us"))
+    return named(found, kinds).orderBy(*KEYS, F.desc("timeout_us"))
 
 
 def lost(losses: DataFrame) -> DataFrame:

@@ -35,9 +35,9 @@ from .failures import plain_errors
 
 R = TypeVar("R")
 
-#: Spark's settings in every session on any engine, and those with a local master.
+#: Spark's settings in every session on any engine, those with a local master, and those of them for small jobs.
 #: Read as a resource: spark-submit may give the package in a zip file.
-SQL, _HERE = tomllib.loads(files("aiopurgatory.pipeline").joinpath("session.toml").read_text("utf-8")).values()
+SQL, _HERE, _SMALL = tomllib.loads(files("aiopurgatory.pipeline").joinpath("session.toml").read_text("utf-8")).values()
 #: Seconds to wait for a connection to a master.
 _PATIENCE: Final = 5.0
 _CONNECT_PORT: Final = 15002
@@ -45,9 +45,8 @@ _CONNECT_PORT: Final = 15002
 _RETRIES: Final = 5
 #: Seconds for a session to end after an error.
 _LAST_CALL: Final = 0.5
-#: A local journal of more bytes than this is worth Java's second compiler. The size of so many files says enough.
-_LARGE: Final = 100_000_000
-_COUNTED: Final = 1_000
+#: Folders of more bytes are worth Java's second compiler, and plans. The size of so many files says enough.
+_LARGE, _COUNTED = 100_000_000, 1_000
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,10 +79,12 @@ def session_of(args: argparse.Namespace) -> AbstractContextManager[SparkSession]
     """Return session() with the options of the command line."""
     if args.master.startswith("local") and "PYSPARK_GATEWAY_PORT" not in os.environ:
         _look(args)
-    size = 0
-    with suppress(AttributeError, OSError):  # the size only chooses the compiler: without a journal here, it is small
-        size = sum(path.stat().st_size for path in islice(Path(args.journal).rglob("*.parquet"), _COUNTED))
-    return session(args.master, memory=args.memory, settings=dict(args.conf), large=size > _LARGE)
+    large = True  # if nobody knows: of folders elsewhere, and of a file that has gone
+    folders = [here(getattr(args, name)) for name in ("journal", "out") if hasattr(args, name)]
+    with suppress(OSError):
+        files = [islice(each.rglob("*.parquet"), _COUNTED) for each in folders if each]
+        large = None in folders or any(sum(path.stat().st_size for path in some) > _LARGE for some in files)
+    return session(args.master, memory=args.memory, settings=dict(args.conf), large=large)
 
 
 def _look(args: argparse.Namespace) -> None:
@@ -111,7 +112,8 @@ def session(
         master: Spark's master, ``sc://HOST`` for Spark Connect, or ``sail`` (default: all cores of this machine).
         memory: heap of the driver's JVM, in Java's notation (default: 1g).
         settings: further settings of Spark (default: none).
-        large: let Java compile twice, which pays from about 10 million rows (default: no).
+        large: let Java compile twice, and Spark plan anew after each stage, which pays from about 10 million rows
+            (default: no).
 
     Raises: JavaMissingError: no suitable Java is found. PurgatoryError: the master cannot be reached. JobFailedError: a
         job in the block failed.
@@ -144,6 +146,7 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
         "spark.sql.warehouse.dir": str(java.scratch() / "warehouse"),
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
         **(_HERE if local else {}),
+        **(_SMALL if local and not large else {}),
         **settings,
     }
     with _environment(_for_java(local)):

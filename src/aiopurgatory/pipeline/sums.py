@@ -145,11 +145,15 @@ def outcome_code() -> Column:
     return F.expr(f"CASE outcome {cases} END")
 
 
-def named(rows: DataFrame, hours: DataFrame) -> DataFrame:
+def kinds(hours: DataFrame) -> DataFrame:
+    """Return the names of each series, and its first and last end."""
+    return hours.groupBy("series", *KEYS).agg(F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us"))
+
+
+def named(rows: DataFrame, kinds: DataFrame) -> DataFrame:
     """Replace ``series`` by the names of the purgatory and kind."""
-    known = hours.select("series", *KEYS).distinct()
     others = [name for name in rows.columns if name != "series"]
-    return rows.join(F.broadcast(known), "series", "inner").select(*KEYS, *others)
+    return rows.join(F.broadcast(kinds.select("series", *KEYS)), "series", "inner").select(*KEYS, *others)
 
 
 def bucket(value: str, logarithm: str) -> Column:
