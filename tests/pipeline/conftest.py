@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     master = os.environ.get("AIOPURGATORY_MASTER", "local[2]")  # make test-sail
-    with session(master) as made:
+    with session(master, large=False) as made:
         if master == "sail":
             os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)  # pyspark.testing of its client asks for one
         yield made

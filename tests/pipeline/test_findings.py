@@ -23,9 +23,9 @@ SAID: dict[str, list[str]] = {
     "timeout_too_short": [
         "Timeout too short of fetch",
         "share expired of fetch",
-        "expired at 500 ms, and answers came up",
+        "expired at 500 ms. Of the answers in time",
     ],
-    "timeout_too_long": ["Timeout too long of fetch", "answers come long before it ends. With", "less time in all"],
+    "timeout_too_long": ["Timeout too long of fetch", "answers come long before it. With", "less time in all"],
     "coarse_keys": ["Coarse keys of fetch", "reads after a check found nothing", "The hottest key is 'rows'"],
     "coarse_operations": ["Coarse keys of fetch", "200 operations wait under a key", "ended 1 of them"],
     "hot_key": ["Hot key of fetch", "of all, waited under one key, 'main'"],

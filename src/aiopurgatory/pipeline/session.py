@@ -45,8 +45,8 @@ _CONNECT_PORT: Final = 15002
 _RETRIES: Final = 5
 #: Seconds for a session to end after an error.
 _LAST_CALL: Final = 0.5
-#: Folders of more bytes are worth Java's second compiler, and plans. The size of so many files says enough.
-_LARGE, _COUNTED = 100_000_000, 1_000
+#: Folders of more bytes are worth Java's second compiler, and plans.
+_LARGE: Final = 100_000_000
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def session_of(args: argparse.Namespace) -> AbstractContextManager[SparkSession]
     large = True  # if nobody knows: of folders elsewhere, and of a file that has gone
     folders = [here(getattr(args, name)) for name in ("journal", "out") if hasattr(args, name)]
     with suppress(OSError):
-        files = [islice(each.rglob("*.parquet"), _COUNTED) for each in folders if each]
+        files = [islice(each.rglob("*.parquet"), 1_000) for each in folders if each]  # so many say enough
         large = None in folders or any(sum(path.stat().st_size for path in some) > _LARGE for some in files)
     return session(args.master, memory=args.memory, settings=dict(args.conf), large=large)
 
@@ -101,7 +101,7 @@ def _look(args: argparse.Namespace) -> None:
 
 @contextmanager
 def session(
-    master: str = "local[*]", *, memory: str = "1g", settings: Mapping[str, str] | None = None, large: bool = False
+    master: str = "local[*]", *, memory: str = "1g", settings: Mapping[str, str] | None = None, large: bool = True
 ) -> Iterator[SparkSession]:
     """Make a Spark session for the block, or use the active one. A new one has its times in UTC.
 
@@ -112,8 +112,8 @@ def session(
         master: Spark's master, ``sc://HOST`` for Spark Connect, or ``sail`` (default: all cores of this machine).
         memory: heap of the driver's JVM, in Java's notation (default: 1g).
         settings: further settings of Spark (default: none).
-        large: let Java compile twice, and Spark plan anew after each stage, which pays from about 10 million rows
-            (default: no).
+        large: let Java compile twice, and Spark plan anew after each stage (default: yes). Without it, a local session
+            has one partition after a shuffle, which is quicker for less than about 10 million rows.
 
     Raises: JavaMissingError: no suitable Java is found. PurgatoryError: the master cannot be reached. JobFailedError: a
         job in the block failed.
