@@ -18,6 +18,7 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from secrets import token_hex
+from time import perf_counter
 from typing import Any, Final
 
 import anyio
@@ -356,9 +357,9 @@ class Journal(Recorder, Starting):
 def _count_collection(phase: str, _: dict[str, Any]) -> None:
     """Count the time that this process spends in Python's garbage collector: the loop stands still meanwhile."""
     if phase == "start":
-        _COLLECTING["begun"] = time.perf_counter()
+        _COLLECTING["begun"] = perf_counter()
     else:
-        _COLLECTING["spent"] += time.perf_counter() - _COLLECTING["begun"]
+        _COLLECTING["spent"] += perf_counter() - _COLLECTING["begun"]
 
 
 def _printable(name: str) -> str:
