@@ -7,73 +7,71 @@ from urllib.parse import quote
 
 import pytest
 
+from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector.snapshot import MAX_NAME, Names, readings
 
-from .helpers import Wait, get, search, shown, state
+from .helpers import Wait, get, search, state
 
 SECRET = ("customer", "jane@example.org")
 
 
-async def test_keys_are_hidden_unless_allowed() -> None:
-    async with shown(show_keys=False) as (purgatory, port):
-        for _ in range(3):
-            purgatory.watch(Wait(None), [SECRET])
-        answer = await get(port, "/state")
-        (most,) = answer.json["most_watched"]
-        assert re.fullmatch(r"[0-9a-f]{12}", most["key"])
-        assert answer.json["hashed"]
-        assert {op["key"] for op in answer.json["oldest"]} == {most["key"]}
-        for text in (repr(SECRET), most["key"]):
-            found = await get(port, f"/search?key={quote(text)}")
-            assert [(hit["key"], hit["watchers"]) for hit in found.json["hits"]] == [(most["key"], 3)]
-            assert b"jane" not in answer.body + found.body
-        for guess in ("jane", "customer", most["key"][:11], "('customer',"):
-            assert await search(port, guess) == []
+@pytest.mark.parametrize("show_keys", [False])
+async def test_keys_are_hidden_unless_allowed(purgatory: Purgatory, port: int) -> None:
+    for _ in range(3):
+        purgatory.watch(Wait(None), [SECRET])
+    answer = await get(port, "/state")
+    (most,) = answer.json["most_watched"]
+    assert re.fullmatch(r"[0-9a-f]{12}", most["key"])
+    assert answer.json["hashed"]
+    assert {op["key"] for op in answer.json["oldest"]} == {most["key"]}
+    for text in (repr(SECRET), most["key"]):
+        found = await get(port, f"/search?key={quote(text)}")
+        assert [(hit["key"], hit["watchers"]) for hit in found.json["hits"]] == [(most["key"], 3)]
+        assert b"jane" not in answer.body + found.body
+    for guess in ("jane", "customer", most["key"][:11], "('customer',"):
+        assert await search(port, guess) == []
 
 
 async def test_hidden_keys_have_other_numbers_elsewhere() -> None:
     assert Names(False).of(SECRET) != Names(False).of(SECRET)
 
 
-async def test_search_finds_a_key_by_any_of_its_spellings() -> None:
-    async with shown() as (purgatory, port):
-        for key in ("orders", ("orders", 7), 42, b"\xff", None, frozenset({1})):
-            purgatory.watch(Wait(None), [key])
-        for text, keys in {
-            "orders": ["'orders'", "('orders', 7)"],
-            " 'orders' ": ["'orders'", "('orders', 7)"],
-            "('orders',7)": ["('orders', 7)"],
-            "42": ["42"],
-            "42.0": ["42.0"],
-            "b'\\xff'": ["b'\\xff'"],
-            "None": ["None"],
-            "frozenset": ["frozenset({1})"],
-            "payments": [],
-        }.items():
-            assert [hit["key"] for hit in await search(port, text)] == keys, text
+async def test_search_finds_a_key_by_any_of_its_spellings(purgatory: Purgatory, port: int) -> None:
+    for key in ("orders", ("orders", 7), 42, b"\xff", None, frozenset({1})):
+        purgatory.watch(Wait(None), [key])
+    for text, keys in {
+        "orders": ["'orders'", "('orders', 7)"],
+        " 'orders' ": ["'orders'", "('orders', 7)"],
+        "('orders',7)": ["('orders', 7)"],
+        "42": ["42"],
+        "42.0": ["42.0"],
+        "b'\\xff'": ["b'\\xff'"],
+        "None": ["None"],
+        "frozenset": ["frozenset({1})"],
+        "payments": [],
+    }.items():
+        assert [hit["key"] for hit in await search(port, text)] == keys, text
 
 
 LONG = ["-" * 200, "(" * 200, "9" * 200]
 
 
 @pytest.mark.parametrize("text", ["((", "[1]", "{}", '"', "\\", "'\\d'", "1is", "\x00", "\ud800", "1j", "nan", *LONG])
-async def test_search_for_nonsense_finds_nothing(text: str) -> None:
-    async with shown() as (purgatory, port):
-        purgatory.watch(Wait(None), [SECRET])
-        assert await search(port, text) == []
+async def test_search_for_nonsense_finds_nothing(purgatory: Purgatory, port: int, text: str) -> None:
+    purgatory.watch(Wait(None), [SECRET])
+    assert await search(port, text) == []
 
 
 def test_search_reads_a_literal_without_a_warning() -> None:
     assert readings("'\\d'") == ["'\\d'", "\\d"]
 
 
-async def test_search_shows_no_more_than_a_page_can() -> None:
-    async with shown() as (purgatory, port):
-        for number in range(500):
-            purgatory.watch(Wait(None), [("orders", number), "hot"])
-        assert len(await search(port, "orders")) == 10
-        (hit,) = await search(port, "hot")
-        assert (hit["watchers"], len(hit["oldest"])) == (500, 10)
+async def test_search_shows_no_more_than_a_page_can(purgatory: Purgatory, port: int) -> None:
+    for number in range(500):
+        purgatory.watch(Wait(None), [("orders", number), "hot"])
+    assert len(await search(port, "orders")) == 10
+    (hit,) = await search(port, "hot")
+    assert (hit["watchers"], len(hit["oldest"])) == (500, 10)
 
 
 class Hostile:
@@ -101,23 +99,22 @@ class Rude(str):
 
 
 @pytest.mark.parametrize("show_keys", [True, False])
-async def test_hostile_keys_harm_nobody(show_keys: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with shown(show_keys=show_keys) as (purgatory, port):
-        deep: object = ()
-        for _ in range(500):
-            deep = (deep, deep)
-        keys = [Hostile(), Rude("x"), "\ud800", "x" * 1_000_000, b"x" * 1_000_000, 1 << 100_000, deep]
-        ops = [purgatory.watch(Wait(None), [key]) for key in keys[:-1]]
-        monkeypatch.setattr(Hostile, "armed", True)
-        for path in ("/state", "/search?key=x", "/search?key=1"):
-            answer = await get(port, path)
-            assert answer.status == 200
-            assert len(answer.body) < 20_000
-        found = await state(port)
-        assert (len(found["most_watched"]), found["statistics"]["pending"]) == (5, 6)
-        monkeypatch.setattr(Hostile, "armed", False)
-        for op in ops:
-            op.cancel()
+async def test_hostile_keys_harm_nobody(purgatory: Purgatory, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep: object = ()
+    for _ in range(500):
+        deep = (deep, deep)
+    keys = [Hostile(), Rude("x"), "\ud800", "x" * 1_000_000, b"x" * 1_000_000, 1 << 100_000, deep]
+    ops = [purgatory.watch(Wait(None), [key]) for key in keys[:-1]]
+    monkeypatch.setattr(Hostile, "armed", True)
+    for path in ("/state", "/search?key=x", "/search?key=1"):
+        answer = await get(port, path)
+        assert answer.status == 200
+        assert len(answer.body) < 20_000
+    found = await state(port)
+    assert (len(found["most_watched"]), found["statistics"]["pending"]) == (5, 6)
+    monkeypatch.setattr(Hostile, "armed", False)
+    for op in ops:
+        op.cancel()
 
 
 async def test_keys_of_any_size_have_short_names() -> None:
