@@ -54,7 +54,7 @@ test: $(READY)  ## run all checks, build the docs, and test both forms: 9 minute
 
 # Other targets: make test-attacks and make test-examples. Of the benchmarks' tests, those that run every competitor take
 # minutes: pytest tests/benchmarks runs them, too.
-ATTACKS := tests/web/attacks tests/web/proxies $(addprefix tests/web/test_,connected_served.py crowds.py events_served.py servers.py)
+ATTACKS := tests/web/attacks tests/web/proxies $(addprefix tests/web/test_,connected_served.py events_served.py servers.py)
 EXAMPLES := tests/benchmarks tests/examples
 NOT_BY_DEFAULT := $(ATTACKS) $(EXAMPLES)
 SUITE := $(BIN)/pytest -m "not spark and not chaos and not servers" -n 4 --dist worksteal $(NOT_BY_DEFAULT:%=--ignore %)

@@ -36,7 +36,7 @@ COMMANDS = {
     "own, asked once": ["-c", ONCE, "{app}", "{port}"],
 }
 ROWS = [
-    *(("fastapi", "uvicorn"), ("starlette", "uvicorn"), ("litestar", "uvicorn"), ("quart", "hypercorn")),
+    *(("starlette", "uvicorn"), ("litestar", "uvicorn"), ("quart", "hypercorn")),
     *(("django", "uvicorn"), ("django", "hypercorn"), ("django", "daphne")),
     *(("falcon", "uvicorn"), ("blacksheep", "uvicorn"), ("sanic", "uvicorn"), ("sanic", "own")),
     *(("aiohttp", "own"), ("tornado", "own")),

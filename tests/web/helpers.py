@@ -165,6 +165,12 @@ class Served(Peer):
     def poll(self, topic: str, version: int, wait: int = 25) -> socket.socket:
         return self.send(f"GET /polls/{topic}", {"If-None-Match": f'"{version}"', "Prefer": f"wait={wait}"})
 
+    def park(self, number: int, topic: str = "orders", wait: int = 25) -> list[socket.socket]:
+        """Polls that wait. {}: a number up to 100."""
+        clients = [self.poll(topic.format(i % 100), 0, wait) for i in range(number)]
+        self.wait_for(pending=number)
+        return clients
+
     def statistics(self) -> dict[str, Any]:
         found: dict[str, Any] = self.ask("GET /statistics").json
         return found

@@ -163,10 +163,11 @@ async def test_history_tells_what_is_new_and_when_nothing_was(purgatory: Purgato
     assert (await state(port))["history"] == [*first["history"], still, moved]
 
 
-async def test_history_is_bounded(purgatory: Purgatory, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_history_is_bounded(purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "HISTORY", 5)
-    found = await state(port)
-    for _ in range(10):
-        purgatory.watch(Wait(None), ["key"])
-        found = await state(port, found["cursor"])
-    assert len((await state(port))["history"]) == 5
+    async with serve(Inspector([purgatory])) as port:
+        found = await state(port)
+        for _ in range(10):
+            purgatory.watch(Wait(None), ["key"])
+            found = await state(port, found["cursor"])
+        assert len((await state(port))["history"]) == 5

@@ -14,8 +14,7 @@ from private_servers import free_port
 from selenium import webdriver
 
 from ..helpers import Served, read, wait_until
-from .endings import LONG, ends
-from .programs import Nginx
+from .programs import LONG, Nginx, ends
 from .recipes import changed, recipe
 
 #: Where the page of another origin than the app is. The browser is told that it is at the app's address.
