@@ -101,8 +101,7 @@ def poll(url: str, version: str, wait: int = 20) -> httpx.Response:
 @contextmanager
 def served(page: Path, title: str, folder: Path) -> Iterator[str]:
     """The address of the app that *page* has under *title*, served by uvicorn."""
-    (app,) = re.findall(rf'^```python title="{title}"\n(.*?)^```$', page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    (folder / title).write_text(app)
+    (folder / title).write_text(helpers.block(str(page), title))
     with helpers.served(folder, f"{Path(title).stem}:app", ENV) as address:
         yield address
 

@@ -110,19 +110,6 @@ def test_handler_that_polls_after_its_body_is_answered(served: Served) -> None:
     assert (answer.status, answer.headers["x-body"]) == (200, "100000")
 
 
-@each([case for case in SERVERS if case[1] == "apps:starlette"])
-def test_client_leaves_another_handler_and_that_comes_to_its_end(served: Served) -> None:
-    before = served.statistics()["credited"]
-    poll = served.poll("beside", 0)
-    debits = [served.send("POST /debit", body="x") for _ in range(5)]
-    served.wait_for(pending=1)
-    for client in (poll, *debits):
-        client.close()
-    served.wait_for(pending=0)
-    served.ask("POST /credit", body="x")
-    served.wait_for(credited=before + 5)
-
-
 @each([case for case in SERVERS if case[1] == "app_fastapi:app"])
 def test_poll_is_answered_by_publishing_in_a_thread(served: Served) -> None:
     clients = served.park(3, "threads")
