@@ -151,7 +151,7 @@ test-broker: $(READY) programs  ## test the example broker, also with clients in
 # Each package as its users install it: arq needs an older redis-py than the others. By a thread, a timeout also ends a
 # test that hangs in code that is not Python's.
 SERVERS := --timeout 300 --timeout-method thread
-test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, arq, taskiq and ten frameworks on our waits: 1 minute
+test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, arq, taskiq and nine frameworks on our waits: 1 minute
 	$(VENV)-arq/bin/pytest $(SERVERS) tests/servers/test_arq.py $(ARGS)
 	$(VENV)-servers/bin/pytest $(SERVERS) -m "not slow" tests/servers --ignore tests/servers/test_arq.py $(ARGS)
 

@@ -92,20 +92,13 @@ class Peer(ABC):
     def __init__(self) -> None:
         self.clients: list[socket.socket] = []
 
-    def send(
-        self,
-        line: str,
-        headers: Headers = None,
-        body: str = "",
-        length: int | None = None,
-        host: str = "",
-    ) -> socket.socket:
+    def send(self, line: str, headers: Headers = None, body: str = "", host: str = "") -> socket.socket:
         """Send a request, from the address *host*."""
         client = socket.create_connection(self.address, timeout=20, source_address=(host, 0) if host else None)
         self.clients.append(client)
         fields = {"Host": "x", "Connection": "close", **(headers or {})}
-        if body or length or line.startswith("POST"):
-            fields["Content-Length"] = str(len(body) if length is None else length)
+        if body or line.startswith("POST"):
+            fields["Content-Length"] = str(len(body))
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         client.sendall(f"{line} HTTP/1.1\r\n{head}\r\n{body}".encode())
         return client

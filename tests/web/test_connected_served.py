@@ -55,12 +55,8 @@ class Workers:
             await task
         self.left[name] = time.monotonic()
 
-    async def leave_at_random(self) -> None:
-        await self.leave(random.choice(list(self._tasks)))
-
-    async def leave_all(self) -> None:
-        for name in list(self._tasks):
-            await self.leave(name)
+    def here(self) -> list[str]:
+        return list(self._tasks)
 
     async def _work(self, name: str) -> None:
         async with httpx.AsyncClient(timeout=60, verify=False) as client:  # to load certificates takes 20 ms
@@ -77,13 +73,14 @@ async def hand_out(served: Served, workers: Workers) -> dict[int, tuple[str, flo
         for job in range(JOBS):
             await client.post(f"{workers.url}/jobs/{job}")
             if job % 2:
-                await workers.leave_at_random()
+                await workers.leave(random.choice(workers.here()))
                 workers.come()
         async with asyncio.timeout(30):
             while (state := (await client.get(f"{workers.url}/statistics")).json())["jobs"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # for the last answers
-        await workers.leave_all()
+        for name in workers.here():
+            await workers.leave(name)
     assert len(state["handed_out"]) == JOBS
     return {int(job): entry for job, entry in state["handed_out"].items() if int(job) not in workers.received}
 

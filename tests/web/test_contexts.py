@@ -9,12 +9,13 @@ from weakref import ref
 
 import pytest
 
-from aiopurgatory import DelayedOperation, Purgatory, PurgatoryClosedError
+from aiopurgatory import Purgatory, PurgatoryClosedError
 from aiopurgatory.web import LongPolling, close_on_stop
 from aiopurgatory.web.inspector.snapshot import Names, View, Views
 from aiopurgatory.web.signals import on_stop_signal
 
 from .polls import KNOWN, Counters, Database, settle
+from .test_connected import Never
 
 
 async def test_listening_keeps_no_session_of_the_first_poll(
@@ -108,14 +109,9 @@ async def test_source_sees_no_variable_of_any_request(
     assert set(seen) == {None}
 
 
-class Parked(DelayedOperation[None]):
-    def try_complete(self) -> bool:
-        return False
-
-
 async def test_live_page_goes_on_without_the_session_of_the_first(purgatory: Purgatory, requests: Any) -> None:
     views = Views([View(purgatory, [], Names(True))], {}, purgatory)
-    purgatory.watch(Parked(None), ["a page"])
+    purgatory.watch(Never(None), ["a page"])
     session = await requests.handle(lambda: views.version(0))
     assert requests.are_over(session)
 
@@ -123,7 +119,7 @@ async def test_live_page_goes_on_without_the_session_of_the_first(purgatory: Pur
 async def test_stop_signal_ends_a_wait_outside_the_interrupted_request(requests: Any) -> None:
     seen: list[object] = []
 
-    class Seeing(Parked):
+    class Seeing(Never):
         def on_failure(self, exc: BaseException) -> None:
             seen.append(requests.session.get())
 

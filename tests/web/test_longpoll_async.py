@@ -22,6 +22,17 @@ def source() -> Database:
     return Database()
 
 
+async def test_poll_that_comes_during_a_read_gets_one_of_its_own(polls: Polls) -> None:
+    polls.source.gate.clear()
+    early = await polls.park()
+    polls.source.values["n"] = 1  # and nobody is told
+    late = await polls.park()
+    polls.source.gate.set()
+    assert (await late).body == b"n 0 1"
+    assert not early.done()
+    early.cancel()
+
+
 async def test_reads_under_way_are_bounded(purgatory: Purgatory) -> None:
     polls = Polls(purgatory, Database(), max_reads=3)
     herd = [polls.start(f"n-{i}") for i in range(50)]

@@ -155,10 +155,7 @@ async def test_keys_may_come_and_go_and_none_that_ends_is_kept(
     purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "TURN", 0.0)  # a turn for each key
-    for looking in (
-        snapshot.take_keys(purgatory, Names(True)),
-        snapshot.find(purgatory, Names(True), "nowhere"),
-    ):
+    for looking in (snapshot.take_keys(purgatory, Names(True)), snapshot.find(purgatory, Names(True), "nowhere")):
         ops = [weakref.ref(purgatory.watch(Wait(None), [number])) for number in range(100)]
         task = asyncio.create_task(looking)
         for number, op in enumerate(ops):
