@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from aiopurgatory.cli import STAGES, parser_of
-from examples import helpers  # type: ignore[import-not-found]
+from examples import helpers  # type: ignore[attr-defined]
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

@@ -113,7 +113,7 @@ async def connected(request: fastapi.Request) -> AsyncIterator[None]:
 
 
 def fastapi_depends() -> fastapi.FastAPI:
-    app = fastapi.FastAPI(lifespan=lifespan, routes=OTHERS)
+    app = fastapi.FastAPI(lifespan=lifespan, routes=[*OTHERS])
 
     @app.get("/next", dependencies=[fastapi.Depends(connected, scope="function")])
     async def next_job(client: str) -> int | None:

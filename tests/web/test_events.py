@@ -17,7 +17,9 @@ from aiopurgatory.web.stream import EventStream
 
 from .conftest import Kept, Making
 from .eventsource import Client, Event, Streams, leave, through
+from .exchange import Messages, part
 from .polls import KNOWN, Given, check_empty, settle
+from .test_sources import Hasty
 
 # events
 
@@ -153,17 +155,7 @@ async def test_client_that_reads_slowly_keeps_its_place(streams: Streams, clock:
 
 
 async def test_versions_without_end_leave_the_loop_its_turns(make: Making) -> None:
-    class Endless:
-        number = 0
-
-        def version(self, resource: str) -> str:
-            self.number += 1
-            return str(self.number)
-
-        def read(self, resource: str, since: str | None, version: str) -> bytes:
-            return b""
-
-    client = await make(Endless()).start()
+    client = await make(Hasty(pairs=False)).start()
     assert len(client.events) > 1
 
 
@@ -197,8 +189,7 @@ async def test_send_that_fails_for_another_reason_is_heard(streams: Streams) -> 
 
 
 async def test_body_in_many_parts_ends_its_stream_with_a_retry(streams: Streams) -> None:
-    client = Client(streams.route)
-    client.send_body(70)
+    client = Client(through(streams.route, receive=Messages(*[part(b"x")] * 70).receive))
     await client.ended()
     assert (client.complete, len(client.retries), client.ids) == (True, 2, ["0"])
 
