@@ -1,4 +1,4 @@
-"""Polls in tasks that were cancelled before, and go on: in clean-ups, shields, and after a swallowed cancellation."""
+"""Polls whose tasks are or were cancelled, that an exception interrupts, and how receive() is called meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of one's own that hand out jobs to clients that leave, on real servers."""
+"""Handlers of one's own that hand out jobs to clients that leave, on real servers, and keep none from stopping."""
 
 from __future__ import annotations
 

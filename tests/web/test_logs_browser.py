@@ -1,4 +1,4 @@
-"""Streams of an event log in a real browser, through a real nginx, as its EventSource takes them."""
+"""Streams in a real browser, as its EventSource takes them: of an event log, through a real nginx, and of states."""
 
 from __future__ import annotations
 

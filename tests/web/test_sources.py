@@ -1,4 +1,4 @@
-"""Results and exceptions of a source, awaited or not."""
+"""Results, pairs and exceptions of a source, awaited or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anonymous clients keep no place after they leave, for any request."""
+"""Anonymous clients keep no place after they leave, for any request, broken ones and crowds of them, too."""
 
 from __future__ import annotations
 

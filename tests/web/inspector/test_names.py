@@ -1,4 +1,4 @@
-"""Keys are user data: how they are shown, hidden and found, hostile ones too."""
+"""Keys are user data: how they are shown, hidden and found, hostile ones too; and how searches wait for each other."""
 
 from __future__ import annotations
 
