@@ -54,7 +54,7 @@ test: $(READY)  ## run all checks, build the docs, and test both forms: 9 minute
 
 # Other targets: make test-attacks and make test-examples. Of the benchmarks' tests, those that run every competitor take
 # minutes: pytest tests/benchmarks runs them, too.
-ATTACKS := tests/web/attacks tests/web/proxies $(addprefix tests/web/test_,connected_served.py crowds.py events_served.py servers.py)
+ATTACKS := tests/web/attacks tests/web/proxies $(addprefix tests/web/test_,connected_served.py events_served.py servers.py)
 EXAMPLES := tests/benchmarks tests/examples
 NOT_BY_DEFAULT := $(ATTACKS) $(EXAMPLES)
 SUITE := $(BIN)/pytest -m "not spark and not chaos and not servers" -n 4 --dist worksteal $(NOT_BY_DEFAULT:%=--ignore %)
@@ -151,7 +151,7 @@ test-broker: $(READY) programs  ## test the example broker, also with clients in
 # Each package as its users install it: arq needs an older redis-py than the others. By a thread, a timeout also ends a
 # test that hangs in code that is not Python's.
 SERVERS := --timeout 300 --timeout-method thread
-test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, arq, taskiq and ten frameworks on our waits: 1 minute
+test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, arq, taskiq and nine frameworks on our waits: 1 minute
 	$(VENV)-arq/bin/pytest $(SERVERS) tests/servers/test_arq.py $(ARGS)
 	$(VENV)-servers/bin/pytest $(SERVERS) -m "not slow" tests/servers --ignore tests/servers/test_arq.py $(ARGS)
 

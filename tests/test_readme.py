@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import httpx
 import pytest
 
 from aiopurgatory.cli import STAGES, parser_of
+from examples import helpers  # type: ignore[attr-defined]
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -101,23 +101,14 @@ def poll(url: str, version: str, wait: int = 20) -> httpx.Response:
 @contextmanager
 def served(page: Path, title: str, folder: Path) -> Iterator[str]:
     """The address of the app that *page* has under *title*, served by uvicorn."""
-    (app,) = re.findall(rf'^```python title="{title}"\n(.*?)^```$', page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    (folder / title).write_text(app)
-    command = [sys.executable, "-m", "uvicorn", f"{Path(title).stem}:app", "--log-level", "warning"]
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        command += ["--fd", str(listener.fileno())]
-        server = subprocess.Popen(command, cwd=folder, env=ENV, pass_fds=[listener.fileno()])
-    try:
+    (folder / title).write_text(helpers.block(str(page), title))
+    with helpers.served(folder, f"{Path(title).stem}:app", ENV) as address:
         yield address
-    finally:
-        server.terminate()
-        server.wait(timeout=10)
 
 
 def test_long_poll_of_readme_is_answered_by_a_post(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as threads, served(README, "app.py", tmp_path) as address:
-        url = f"http://{address}/orders/berlin"
+        url = f"{address}/orders/berlin"
         first = httpx.get(url, timeout=30)
         assert (first.status_code, first.json(), first.headers["etag"]) == (200, [], '"0"')
         waiting = threads.submit(poll, url, '"0"')
@@ -138,7 +129,7 @@ def test_commands_of_tutorial_print_what_it_says(tmp_path: Path) -> None:
     assert server == "uvicorn chat:app &"
     said = [line for line in console.splitlines() if not line.startswith(("$ ", "..."))]
     with served(page, "chat.py", tmp_path) as address:
-        httpx.get(f"http://{address}/rooms/tea", timeout=30)  # it is up
+        httpx.get(f"{address}/rooms/tea", timeout=30)  # it is up
         script = "\n".join(commands).replace("localhost:8000", address).replace("&", "& sleep 0.5") + "\nwait"
         script = script.replace("curl ", "curl --silent --no-buffer ")
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, check=True)

@@ -8,14 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from private_servers import Postgres, Redis, Server, free_port, program
+from web.helpers import listens, wait_until  # type: ignore[import-not-found]
 
 import aiopurgatory
 
@@ -81,17 +81,6 @@ def end(process: subprocess.Popen[str], how: signal.Signals, shown: str) -> None
             socket.create_connection(("127.0.0.1", int(found[1])), 5)
 
 
-def until_open(port: int) -> None:
-    """Wait until a server listens there."""
-    deadline = time.monotonic() + 30
-    while True:
-        with suppress(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @contextmanager
 def served(folder: Path, app: str, env: Mapping[str, str], *options: str) -> Iterator[str]:
     """The address of uvicorn with *app*, in a process of its own, or in several."""
@@ -99,7 +88,7 @@ def served(folder: Path, app: str, env: Mapping[str, str], *options: str) -> Ite
     command = [sys.executable, "-m", "uvicorn", "--port", str(port), "--log-level", "warning", *options]
     server = subprocess.Popen([*command, "--app-dir", str(folder), app], env=env, stderr=subprocess.PIPE, text=True)
     try:
-        until_open(port)
+        wait_until(lambda: listens(("127.0.0.1", port)))
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()

@@ -18,6 +18,8 @@ from aiopurgatory.testing import MemoryBus, MemoryServer
 from .helpers import block
 
 pytest.importorskip("fastapi")
+#: Once: the topics of its log are there for good.
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
 
 
 def program(name: str) -> Any:
@@ -49,12 +51,14 @@ async def parked(count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def login_is_needed(path: str) -> None:
+@pytest.mark.parametrize("path", ["/runs/a", "/runs/a/events", "/inbox"])
+async def test_login_is_needed(path: str) -> None:
     async with log, client_of(1, -1.0) as client:
         assert (await client.get(path)).status_code == 401
 
 
-async def token_expires(path: str) -> None:
+@pytest.mark.parametrize("path", ["/runs/a", "/runs/e/events"])
+async def test_token_expires(path: str) -> None:
     async with log, client_of(1, 0.5) as client:
         await log.append(path.split("/")[2], "early")
         end = time.time() + 0.5
@@ -65,7 +69,8 @@ async def token_expires(path: str) -> None:
         assert (await client.get(path)).status_code == 401
 
 
-async def user_logs_out(path: str) -> None:
+@pytest.mark.parametrize("path", ["/runs/b", "/runs/c/events"])
+async def test_user_logs_out(path: str) -> None:
     async with log, client_of(1) as ann, client_of(2) as bob:
         hers, his = asyncio.create_task(ann.get(path)), asyncio.create_task(bob.get(path))
         await parked(2)
@@ -76,7 +81,7 @@ async def user_logs_out(path: str) -> None:
         assert "data: late" in (await his).text
 
 
-async def user_logs_out_while_a_poll_waits() -> None:
+async def test_user_logs_out_while_a_poll_waits() -> None:
     async with polling, client_of(1) as ann, client_of(2) as bob:
         headers = {"If-None-Match": '"0"'}
         requests = [client.get("/inbox", headers=headers) for client in (ann, bob)]
@@ -90,7 +95,7 @@ async def user_logs_out_while_a_poll_waits() -> None:
         assert (await polls[1]).text == "1"
 
 
-async def user_logs_out_in_another_worker() -> None:
+async def test_user_logs_out_in_another_worker() -> None:
     server = MemoryServer()
     async with log, client_of(1) as ann, client_of(2) as bob:
         here, there = MemoryBus(server, [revocations.Revocations()]), MemoryBus(server, [])
@@ -104,26 +109,3 @@ async def user_logs_out_in_another_worker() -> None:
             await parked(1)
             await here.gap()
             assert (await his).status_code == 200
-
-
-def test_login_is_needed() -> None:
-    for path in ("/runs/a", "/runs/a/events", "/inbox"):
-        asyncio.run(login_is_needed(path))
-
-
-def test_token_expires() -> None:
-    for path in ("/runs/a", "/runs/e/events"):
-        asyncio.run(token_expires(path))
-
-
-def test_user_logs_out() -> None:
-    for path in ("/runs/b", "/runs/c/events"):
-        asyncio.run(user_logs_out(path))
-
-
-def test_user_logs_out_while_a_poll_waits() -> None:
-    asyncio.run(user_logs_out_while_a_poll_waits())
-
-
-def test_user_logs_out_in_another_worker() -> None:
-    asyncio.run(user_logs_out_in_another_worker())

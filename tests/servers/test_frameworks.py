@@ -1,4 +1,7 @@
-"""What the page "Long polls" says of each framework: clients that leave are noticed, and so is the stop."""
+"""What the page "Long polls" says of each framework: clients that leave are noticed, and so is the stop.
+
+Starlette, FastAPI and aiohttp are in ../web/test_connected_served.py.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,10 @@ COMMANDS = {
     "own, asked once": ["-c", ONCE, "{app}", "{port}"],
 }
 ROWS = [
-    *(("fastapi", "uvicorn"), ("starlette", "uvicorn"), ("litestar", "uvicorn"), ("quart", "hypercorn")),
+    *(("litestar", "uvicorn"), ("quart", "hypercorn")),
     *(("django", "uvicorn"), ("django", "hypercorn"), ("django", "daphne")),
     *(("falcon", "uvicorn"), ("blacksheep", "uvicorn"), ("sanic", "uvicorn"), ("sanic", "own")),
-    *(("aiohttp", "own"), ("tornado", "own")),
+    ("tornado", "own"),
 ]
 
 

@@ -4,7 +4,7 @@ from aiohttp import web
 
 from aiopurgatory.web.aiohttp import setup
 
-from .apps import account, bump, polling, purgatory, statistics
+from .apps import bump, polling, purgatory, statistics
 
 
 async def poll(request: web.Request) -> web.Response:
@@ -22,19 +22,8 @@ async def tell(request: web.Request) -> web.Response:
     return web.json_response(statistics())
 
 
-async def debit(request: web.Request) -> web.Response:
-    await account.move()
-    return web.Response(text="moved")
-
-
-async def credit(request: web.Request) -> web.Response:
-    account.may_credit.set()
-    return web.Response()
-
-
 def app() -> web.Application:
     app = web.Application()
     app.add_routes([web.get("/polls/{topic}", poll), web.post("/polls/{topic}", publish), web.get("/statistics", tell)])
-    app.add_routes([web.post("/debit", debit), web.post("/credit", credit)])
     setup(app, purgatory)
     return app

@@ -113,19 +113,11 @@ async def connected(request: fastapi.Request) -> AsyncIterator[None]:
 
 
 def fastapi_depends() -> fastapi.FastAPI:
-    app = fastapi.FastAPI(lifespan=lifespan)
+    app = fastapi.FastAPI(lifespan=lifespan, routes=[*OTHERS])
 
     @app.get("/next", dependencies=[fastapi.Depends(connected, scope="function")])
     async def next_job(client: str) -> int | None:
         return hand_out(await work(), client)
-
-    @app.post("/jobs/{number}")
-    async def add(number: int) -> None:
-        put(number)
-
-    @app.get("/statistics")
-    async def tell() -> dict[str, Any]:
-        return state()
 
     return app
 

@@ -7,13 +7,11 @@ GET /hasty/{topic}      the same, but each event must be sent in a second
 GET /deaf/{topic}       the same from a handler that does not pass its receive(); only of answering()
 GET /own/{topic}        a long poll in a handler of its own
 POST /own/{topic}       the same, after its body was read, and with ?since=
-POST /debit             waits for POST /credit, not in the purgatory, and notes that it came to its end
-GET /statistics         of the purgatory, and how many debits came to their end
+GET /statistics         of the purgatory
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -67,22 +65,7 @@ def bump(topic: str) -> str:
 
 
 def statistics() -> dict[str, Any]:
-    return asdict(purgatory.statistics()) | {"credited": account.credited}
-
-
-class Account:
-    """Work that must be finished."""
-
-    def __init__(self) -> None:
-        self.credited = 0
-        self.may_credit = asyncio.Event()
-
-    async def move(self) -> None:
-        await self.may_credit.wait()
-        self.credited += 1
-
-
-account = Account()
+    return asdict(purgatory.statistics())
 
 
 def client(scope: Scope) -> str | None:
@@ -112,14 +95,6 @@ def starlette(events: list[Route] = EVENTS) -> Starlette:
         )
         return Response(answer.body, answer.status, answer.headers | {"x-body": str(len(body))})
 
-    async def debit(request: Request) -> Response:
-        await account.move()
-        return Response("moved")
-
-    async def credit(request: Request) -> Response:
-        account.may_credit.set()
-        return Response()
-
     async def tell(request: Request) -> Response:
         return JSONResponse(statistics())
 
@@ -129,8 +104,6 @@ def starlette(events: list[Route] = EVENTS) -> Starlette:
             Route("/polls/{topic}", publish, methods=["POST"]),
             *events,
             Route("/own/{topic}", own, methods=["GET", "POST"]),
-            Route("/debit", debit, methods=["POST"]),
-            Route("/credit", credit, methods=["POST"]),
             Route("/statistics", tell),
         ]
     )

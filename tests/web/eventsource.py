@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from aiopurgatory import GoneError, Purgatory
 from aiopurgatory.web import EventAnswer, EventRoute, LongPolling, Policy
 
+from .exchange import EMPTY, Messages
 from .polls import Counters, settle, until
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -87,8 +88,7 @@ class Client(Parser):
         self.unread: list[bytes] = []
         self.reads = asyncio.Event()
         self.reads.set()
-        self._left = asyncio.Event()
-        self._messages = [{"type": "http.request", "body": b"", "more_body": False}]
+        self._messages = Messages(EMPTY)
         scope = {
             "type": "http",
             "method": method,
@@ -96,18 +96,14 @@ class Client(Parser):
             "query_string": query.encode(),
             "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
         }
-        self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
-
-    def send_body(self, parts: int) -> None:
-        """Send the body in so many parts before its last."""
-        self._messages += [{"type": "http.request", "body": b"x", "more_body": True}] * parts
+        self.task = asyncio.ensure_future(app(scope, self._messages.receive, self._send))
 
     async def leave(self) -> None:
         self.hang_up()
         await self.ended()
 
     def hang_up(self) -> None:
-        self._left.set()
+        self._messages.leave()
 
     async def ended(self) -> None:
         await asyncio.wait([self.task], timeout=5)
@@ -131,12 +127,6 @@ class Client(Parser):
         self.reads.set()
         self.reads.clear()
         await settle()
-
-    async def _receive(self) -> Any:
-        if self._messages:
-            return self._messages.pop()
-        await self._left.wait()
-        return {"type": "http.disconnect"}
 
     async def _send(self, message: Any) -> None:
         if message["type"] == "http.response.start":

@@ -92,20 +92,13 @@ class Peer(ABC):
     def __init__(self) -> None:
         self.clients: list[socket.socket] = []
 
-    def send(
-        self,
-        line: str,
-        headers: Headers = None,
-        body: str = "",
-        length: int | None = None,
-        host: str = "",
-    ) -> socket.socket:
+    def send(self, line: str, headers: Headers = None, body: str = "", host: str = "") -> socket.socket:
         """Send a request, from the address *host*."""
         client = socket.create_connection(self.address, timeout=20, source_address=(host, 0) if host else None)
         self.clients.append(client)
         fields = {"Host": "x", "Connection": "close", **(headers or {})}
-        if body or length or line.startswith("POST"):
-            fields["Content-Length"] = str(len(body) if length is None else length)
+        if body or line.startswith("POST"):
+            fields["Content-Length"] = str(len(body))
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         client.sendall(f"{line} HTTP/1.1\r\n{head}\r\n{body}".encode())
         return client
@@ -164,6 +157,12 @@ class Served(Peer):
 
     def poll(self, topic: str, version: int, wait: int = 25) -> socket.socket:
         return self.send(f"GET /polls/{topic}", {"If-None-Match": f'"{version}"', "Prefer": f"wait={wait}"})
+
+    def park(self, number: int, topic: str = "orders", wait: int = 25) -> list[socket.socket]:
+        """Polls that wait. {}: a number up to 100."""
+        clients = [self.poll(topic.format(i % 100), 0, wait) for i in range(number)]
+        self.wait_for(pending=number)
+        return clients
 
     def statistics(self) -> dict[str, Any]:
         found: dict[str, Any] = self.ask("GET /statistics").json

@@ -8,10 +8,10 @@ import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
-from aiopurgatory.web import Answer, LongPolling
+from aiopurgatory.web import Answer
 
 from .exchange import Messages
-from .polls import POLICY, AsyncGiven, Database, Polls, check_empty, settle
+from .polls import Database, Polls, check_empty, settle
 
 pytestmark = pytest.mark.usefixtures("at_once")
 
@@ -83,12 +83,6 @@ async def test_poll_that_may_not_wait_reads_once(polls: Polls) -> None:
     assert polls.source.reads_of("n") == 2
     statistics = polls.purgatory.statistics()
     assert (statistics.expired, statistics.completed, statistics.missed_triggers) == (1, 1, 0)
-
-
-async def test_source_that_is_cancelled_has_failed(purgatory: Purgatory) -> None:
-    pool = AsyncGiven(asyncio.CancelledError())  # as one that was closed
-    answer = await LongPolling[str](purgatory, pool, policy=POLICY).answer("n", {})
-    assert (answer.status, answer.headers["refused"]) == (503, "source")
 
 
 async def test_leaving_ends_a_poll_during_its_body(polls: Polls) -> None:

@@ -1,20 +1,26 @@
-"""Polls in tasks that were cancelled before, and go on: in clean-ups, shields, and after a swallowed cancellation."""
+"""Polls whose tasks are or were cancelled, that an exception interrupts, and how receive() is called meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any
 
 import anyio
 import pytest
 
-from aiopurgatory import Purgatory
+from aiopurgatory import Observer, Purgatory
 from aiopurgatory.streams import MemoryLog
 from aiopurgatory.web import LogPolling, LongPolling
+from aiopurgatory.web.connected import Message
 
-from .exchange import Messages
-from .polls import KNOWN, Counters, Database, settle
+from .exchange import DISCONNECT, Messages, part
+from .polls import KNOWN, Counters, Database, Polls, settle
 
 Respond = Callable[[Callable[[], Awaitable[Any]]], Awaitable[int]]
 pytestmark = pytest.mark.usefixtures("at_once")
@@ -92,3 +98,155 @@ async def test_poll_cancelled_as_its_client_leaves_is_cancelled(respond: Respond
     left.set()
     await asyncio.wait([task], timeout=5)
     assert task.cancelled()
+
+
+# interrupted
+
+Interrupt = Callable[[str, str], type[BaseException]]
+READS = "aiopurgatory.web.reads"
+
+
+@pytest.fixture
+def polls(purgatory: Purgatory) -> Polls:
+    return Polls(purgatory, Database(), max_reads=1)
+
+
+async def test_poll_interrupted_before_its_read_mutes_no_other(polls: Polls, interrupt: Interrupt) -> None:
+    interrupted = interrupt("call_soon", READS)
+    with pytest.raises(interrupted):
+        await polls.polling.answer("n", {})
+    async with asyncio.timeout(2.0):
+        assert (await polls.start(known=None)).status == 200
+        assert (await polls.start("other", known=None)).status == 200
+
+
+async def test_read_interrupted_as_it_begins_begins(polls: Polls, interrupt: Interrupt, reported: list[Any]) -> None:
+    loop = asyncio.get_running_loop()
+    interrupted = []
+    # In the iteration of the read, before it: the next call of the loop is that of its task.
+    loop.call_soon(lambda: loop.call_soon(lambda: interrupted.append(interrupt("call_soon", READS))))
+    both = [polls.start(known=None), polls.start("other", known=None)]
+    async with asyncio.timeout(2.0):
+        assert [(await poll).status for poll in both] == [200, 200]
+        assert (await polls.start(known=None)).status == 200
+    gc.collect()
+    raised = [type(context["exception"]) for context in reported if "exception" in context]
+    assert raised == interrupted  # besides, the task that could not begin
+
+
+class Handler:
+    """A signal handler of a server. The first look at it is interrupted."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __call__(self, *_: object) -> None:
+        pass
+
+    @property
+    def keywords(self) -> dict[str, object]:
+        self.looks += 1
+        if self.looks == 1:
+            raise InterruptedError
+        return {}
+
+
+async def test_stop_signal_ends_polls_though_the_first_was_interrupted(purgatory: Purgatory) -> None:
+    signal.signal(signal.SIGTERM, Handler())
+    polling = LongPolling(purgatory, Counters())
+    with pytest.raises(InterruptedError):
+        await polling.answer("n", KNOWN)
+    poll = asyncio.create_task(polling.answer("n", KNOWN))
+    await asyncio.sleep(0.01)
+    signal.raise_signal(signal.SIGTERM)
+    async with asyncio.timeout(2.0):
+        assert (await poll).headers["refused"] == "closed"
+
+
+# how receive() is called, in which context, and in how many threads at a time
+
+user: ContextVar[str] = ContextVar("user")
+pytestmark = pytest.mark.usefixtures("at_once")
+
+
+async def test_receive_of_each_poll_has_the_context_of_its_request(polls: Polls) -> None:
+    seen: dict[str, list[str]] = {"ann": [], "bob": []}
+
+    async def poll(name: str, messages: Messages) -> int:
+        user.set(name)
+
+        async def receive() -> Message:
+            seen[name].append(user.get())
+            message = await messages.receive()
+            seen[name].append(user.get())
+            return message
+
+        return (await polls.start(receive=receive)).status
+
+    queues = {name: Messages() for name in seen}
+    tasks = [asyncio.create_task(poll(*one)) for one in queues.items()]
+    await settle()
+    for message in (part(b""), DISCONNECT):
+        for messages in queues.values():
+            messages.give(message)
+        await settle()
+    async with asyncio.timeout(5):
+        assert [await task for task in tasks] == [499, 499]
+    assert seen == {"ann": ["ann"] * 4, "bob": ["bob"] * 4}
+
+
+async def test_receive_of_a_middleware_can_do_what_needs_a_task(polls: Polls) -> None:
+    messages = Messages()
+
+    async def receive() -> Message:
+        async with asyncio.timeout(60):
+            return await messages.receive()
+
+    poll = polls.start(receive=receive, wait=5)
+    await settle()
+    messages.leave()
+    assert (await asyncio.wait_for(poll, 5)).status == 499
+
+
+async def test_poll_that_has_just_come_waits_for_its_listener(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiopurgatory.web.desk.LISTEN_AFTER", 0.4)
+    heard = {name: asyncio.Event() for name in ("early", "late")}
+
+    async def poll(name: str) -> int:
+        async def receive() -> Message:
+            heard[name].set()
+            return await Messages().receive()
+
+        return (await polls.start(receive=receive)).status
+
+    tasks = [asyncio.create_task(poll("early"))]
+    await asyncio.sleep(0.3)
+    tasks.append(asyncio.create_task(poll("late")))
+    async with asyncio.timeout(5):
+        await heard["early"].wait()
+        assert not heard["late"].is_set()
+        await heard["late"].wait()
+    polls.publish()
+    assert await asyncio.gather(*tasks) == [200, 200]
+
+
+def test_clients_that_leave_in_two_threads_at_a_time_are_heard() -> None:
+    both = threading.Barrier(2, timeout=5)
+
+    class Meet(Observer):
+        """While one thread handles the end of its poll, so does the other."""
+
+        def ended(self, *_: Any) -> None:
+            both.wait()
+
+    async def leave() -> int:
+        messages = Messages()
+        polling = LongPolling(Purgatory(observers=[Meet()]), Counters())
+        poll = asyncio.create_task(polling.answer("n", KNOWN, {"wait": "2"}, receive=messages.receive))
+        await settle()
+        messages.leave()
+        return (await poll).status
+
+    with ThreadPoolExecutor(2) as threads:
+        ends = [threads.submit(asyncio.run, leave()) for _ in range(2)]
+    assert [end.result() for end in ends] == [499, 499]

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from aiopurgatory.streams import MemoryLog
+from aiopurgatory.streams import MemoryLog, Run
 from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
 
 from .browser import Browser, Site
@@ -93,6 +93,13 @@ async def site() -> AsyncIterator[Logs]:
         yield Logs(log)
 
 
+@pytest.fixture
+async def run(site: Logs) -> AsyncIterator[Run]:
+    """Of the topic "n", on the site that is served."""
+    async with site.served(), site.log.run("n") as run:
+        yield run
+
+
 class Use:
     """A client that runs in the page."""
 
@@ -125,18 +132,17 @@ def url_of(client: str) -> str:
 
 
 @ALL
-async def test_client_gets_all_events_and_ends_with_the_topic(use: Use, site: Logs, client: str) -> None:
-    async with site.served(), site.log.run("n") as run:
-        await run.append("one", "token")
-        await use.start(client, url_of(client))
-        await use.texts("one")
-        await run.append("two\nlines", "token")
-        await use.texts("one", "two\nlines")
-        await run.end("enough")
-        await use.texts("one", "two\nlines", "enough")
-        await use.sees("end", "ended")
-        names = await use.browser.run("return seen.got.flat().map(event => event.name)")
-        assert names == ["token", "token", "end"]
+async def test_client_gets_all_events_and_ends_with_the_topic(use: Use, run: Run, client: str) -> None:
+    await run.append("one", "token")
+    await use.start(client, url_of(client))
+    await use.texts("one")
+    await run.append("two\nlines", "token")
+    await use.texts("one", "two\nlines")
+    await run.end("enough")
+    await use.texts("one", "two\nlines", "enough")
+    await use.sees("end", "ended")
+    names = await use.browser.run("return seen.got.flat().map(event => event.name)")
+    assert names == ["token", "token", "end"]
 
 
 @ALL
@@ -151,21 +157,22 @@ async def test_client_stops_where_trying_again_is_of_no_use(use: Use, site: Logs
 
 @ALL
 @pytest.mark.parametrize("status", [503, 429])
-async def test_client_goes_on_after_a_refusal_from_its_last_id(use: Use, site: Logs, client: str, status: int) -> None:
-    async with site.served(), site.log.run("n") as run:
-        last = await run.append("one")
-        await use.start(client, url_of(client))
-        await use.texts("one")
-        await until(lambda: site.purgatory.num_delayed == 1)
-        site.refusal = status, {}
-        site.purgatory.expire_all()
-        site.purgatory.close()
-        await until(lambda: len(site.requests) == 2)
-        await run.append("two")
-        await site.purgatory.start()
-        site.refusal = 0, {}
-        await use.texts("one", "two")
-        assert {has for _, _, has in site.requests[1:3]} == {last}
+async def test_client_goes_on_after_a_refusal_from_its_last_id(
+    use: Use, site: Logs, run: Run, client: str, status: int
+) -> None:
+    last = await run.append("one")
+    await use.start(client, url_of(client))
+    await use.texts("one")
+    await until(lambda: site.purgatory.num_delayed == 1)
+    site.refusal = status, {}
+    site.purgatory.expire_all()
+    site.purgatory.close()
+    await until(lambda: len(site.requests) == 2)
+    await run.append("two")
+    await site.purgatory.start()
+    site.refusal = 0, {}
+    await use.texts("one", "two")
+    assert {has for _, _, has in site.requests[1:3]} == {last}
 
 
 @CLIENTS
@@ -204,44 +211,43 @@ async def test_client_tells_what_it_hears(use: Use, site: Logs, client: str) -> 
 
 
 @CLIENTS
-async def test_replaced_client_goes_on_when_it_is_told(use: Use, site: Logs, client: str) -> None:
-    async with site.served(), site.log.run("n") as run:
-        await run.append("one")
-        await use.start(client, f"{url_of(client)}?client=ann", "{replaced: true}")
-        await use.texts("one")
-        await until(lambda: site.purgatory.num_delayed == 1)
-        await use.browser.run(f"window.second = run({client!r}, '{url_of(client)}?client=ann')")
-        await use.sees("replaced", 1)
-        await use.browser.run("second.leaving.abort()")
-        await run.append("two")
-        await use.browser.run("seen.goOn()")
-        await use.texts("one", "two")
-        await use.sees("replaced", 1)
+async def test_replaced_client_goes_on_when_it_is_told(use: Use, site: Logs, run: Run, client: str) -> None:
+    await run.append("one")
+    await use.start(client, f"{url_of(client)}?client=ann", "{replaced: true}")
+    await use.texts("one")
+    await until(lambda: site.purgatory.num_delayed == 1)
+    await use.browser.run(f"window.second = run({client!r}, '{url_of(client)}?client=ann')")
+    await use.sees("replaced", 1)
+    await use.browser.run("second.leaving.abort()")
+    await run.append("two")
+    await use.browser.run("seen.goOn()")
+    await use.texts("one", "two")
+    await use.sees("replaced", 1)
 
 
 @CLIENTS
-async def test_aborted_client_ends_and_leaves_its_place(use: Use, site: Logs, client: str) -> None:
-    async with site.served(), site.log.run("n") as run:
-        await run.append("one")
-        await use.start(client, url_of(client))
-        await use.texts("one")
-        await until(lambda: site.purgatory.num_delayed == 1)
-        await use.browser.run("seen.leaving.abort()")
-        await use.sees("end", "ended")
-        await until(lambda: site.purgatory.num_delayed == 0)
+async def test_aborted_client_ends_and_leaves_its_place(use: Use, site: Logs, run: Run, client: str) -> None:
+    await run.append("one")
+    await use.start(client, url_of(client))
+    await use.texts("one")
+    await until(lambda: site.purgatory.num_delayed == 1)
+    await use.browser.run("seen.leaving.abort()")
+    await use.sees("end", "ended")
+    await until(lambda: site.purgatory.num_delayed == 0)
 
 
 @ALL
-async def test_client_whose_caller_leaves_the_loop_leaves_its_place(use: Use, site: Logs, client: str) -> None:
-    async with site.served(), site.log.run("n") as run:
-        await run.append("one")
-        await use.start(client, "/text")
-        await use.browser.run(
-            f"(async () => {{ const clients = await import('/js/{'tabs' if client == 'shared' else client}.js');"
-            f"for await (const each of clients.{client}({url_of(client)!r})) break; window.left = true; }})()"
-        )
-        await use.browser.until("return window.left", True)
-        await until(lambda: site.purgatory.num_delayed == 0)
+async def test_client_whose_caller_leaves_the_loop_leaves_its_place(
+    use: Use, site: Logs, run: Run, client: str
+) -> None:
+    await run.append("one")
+    await use.start(client, "/text")
+    await use.browser.run(
+        f"(async () => {{ const clients = await import('/js/{'tabs' if client == 'shared' else client}.js');"
+        f"for await (const each of clients.{client}({url_of(client)!r})) break; window.left = true; }})()"
+    )
+    await use.browser.until("return window.left", True)
+    await until(lambda: site.purgatory.num_delayed == 0)
 
 
 @CLIENTS
@@ -260,31 +266,28 @@ async def test_stream_that_is_silent_is_broken_and_resumed(use: Use, site: Logs)
         await use.browser.run("seen.leaving.abort()")
 
 
-async def test_heartbeats_keep_a_stream(use: Use, site: Logs) -> None:
-    async with site.served(), site.log.run("n") as run:
-        await run.append("one")
-        await use.start("events", "/events/n", "{silence: 1}")
-        await use.texts("one")
-        await asyncio.sleep(2.0)
-        assert len(site.requests) == 1
+async def test_heartbeats_keep_a_stream(use: Use, site: Logs, run: Run) -> None:
+    await run.append("one")
+    await use.start("events", "/events/n", "{silence: 1}")
+    await use.texts("one")
+    await asyncio.sleep(2.0)
+    assert len(site.requests) == 1
 
 
-async def test_stream_has_an_event_for_events_that_are_gone(use: Use, site: Logs) -> None:
-    async with site.served(), site.log.run("n") as run:
-        await run.append("one")
-        await use.start("events", "/events/n", "{after: 'lost-7'}")
-        await use.sees("got.map(event => event.name)", ["gone", "message"])
+async def test_stream_has_an_event_for_events_that_are_gone(use: Use, run: Run) -> None:
+    await run.append("one")
+    await use.start("events", "/events/n", "{after: 'lost-7'}")
+    await use.sees("got.map(event => event.name)", ["gone", "message"])
 
 
-async def test_poll_goes_on_with_what_is_kept_and_tells_of_the_gap(use: Use, site: Logs) -> None:
-    async with site.served(), site.log.run("n") as run:
-        for number in range(40):
-            await run.append(str(number))
-        await use.start("poll", "/polls/n", "{wait: 1}")
-        await use.sees("gone", 1)
-        await use.sees("got.flat().at(-1)?.data", "39")
-        kept = await use.browser.run("return seen.got.flat().map(event => event.data)")
-        assert kept == [str(number) for number in range(40 - len(kept), 40)]
+async def test_poll_goes_on_with_what_is_kept_and_tells_of_the_gap(use: Use, run: Run) -> None:
+    for number in range(40):
+        await run.append(str(number))
+    await use.start("poll", "/polls/n", "{wait: 1}")
+    await use.sees("gone", 1)
+    await use.sees("got.flat().at(-1)?.data", "39")
+    kept = await use.browser.run("return seen.got.flat().map(event => event.data)")
+    assert kept == [str(number) for number in range(40 - len(kept), 40)]
 
 
 async def test_job_is_polled_until_it_is_done(use: Use, site: Logs) -> None:
@@ -309,15 +312,14 @@ async def test_job_is_polled_by_its_etag(use: Use, site: Logs) -> None:
         await use.sees("got", [{"state": "running", "result": None}, {"state": "done", "result": "42"}])
 
 
-async def test_poll_of_an_address_with_an_id_goes_on_after_it(use: Use, site: Logs) -> None:
-    async with site.served(), site.log.run("n") as run:
-        first = await run.append("one")
-        await run.append("two")
-        await use.start("poll", f"/polls/n?after={first}")
-        await use.texts("two")
-        await run.append("three")
-        await use.texts("two", "three")
-        assert len(site.requests) <= 3
+async def test_poll_of_an_address_with_an_id_goes_on_after_it(use: Use, site: Logs, run: Run) -> None:
+    first = await run.append("one")
+    await run.append("two")
+    await use.start("poll", f"/polls/n?after={first}")
+    await use.texts("two")
+    await run.append("three")
+    await use.texts("two", "three")
+    assert len(site.requests) <= 3
 
 
 async def test_empty_room_is_polled_until_somebody_writes(browser: Browser) -> None:
@@ -338,22 +340,21 @@ async def test_empty_room_is_polled_until_somebody_writes(browser: Browser) -> N
 @ALL
 @pytest.mark.parametrize("was_parked", [True, False])
 async def test_client_that_is_online_again_comes_back_at_once(
-    use: Use, site: Logs, client: str, was_parked: bool
+    use: Use, site: Logs, run: Run, client: str, was_parked: bool
 ) -> None:
     """Its connection may be dead without a word, or it waits for half a minute."""
-    async with site.served(), site.log.run("n") as run:
-        await run.append("one")
-        site.refusal = (0, {}) if was_parked else (503, {"Retry-After": "30"})
-        await use.start(client, url_of(client))
-        await until(lambda: len(site.requests) == (2 if client == "poll" and was_parked else 1))
-        await asyncio.sleep(0.2)
-        site.refusal, count = (0, {}), len(site.requests)
-        online = asyncio.get_running_loop().time()
-        await use.browser.run("dispatchEvent(new Event('online'))")
-        await until(lambda: len(site.requests) > count)
-        assert 0.05 <= asyncio.get_running_loop().time() - online < 2.0
-        await run.append("two")
-        await use.texts("one", "two")
+    await run.append("one")
+    site.refusal = (0, {}) if was_parked else (503, {"Retry-After": "30"})
+    await use.start(client, url_of(client))
+    await until(lambda: len(site.requests) == (2 if client == "poll" and was_parked else 1))
+    await asyncio.sleep(0.2)
+    site.refusal, count = (0, {}), len(site.requests)
+    online = asyncio.get_running_loop().time()
+    await use.browser.run("dispatchEvent(new Event('online'))")
+    await until(lambda: len(site.requests) > count)
+    assert 0.05 <= asyncio.get_running_loop().time() - online < 2.0
+    await run.append("two")
+    await use.texts("one", "two")
 
 
 # tabs
@@ -390,55 +391,52 @@ async def tabs(use: Use) -> AsyncIterator[Tabs]:
             await tabs.close(handle)
 
 
-async def test_eight_tabs_have_one_stream_and_all_events(use: Use, site: Logs, tabs: Tabs) -> None:
-    async with site.served(), site.log.run("n") as run:
-        await run.append("one")
-        opened = [await tabs.open() for _ in range(4)]
-        await use.texts("one")
-        await run.append("two")
-        opened += [await tabs.open() for _ in range(4)]
-        await run.append("three")
-        for tab in opened:
-            await tabs.show(tab)
-            await use.texts("one", "two", "three")
-        assert len(site.requests) == 1
-        await tabs.close(opened[0])
-        await run.append("four")
-        for tab in opened[1:]:
-            await tabs.show(tab)
-            await use.texts("one", "two", "three", "four")
-        await run.end("done")
-        for tab in opened[1:]:
-            await tabs.show(tab)
-            await use.texts("one", "two", "three", "four", "done")
-            await use.sees("end", "ended")
-        # The next tab's; and on a slow machine that of a tab that has older events.
-        assert len(site.requests) in (2, 3)
+async def test_eight_tabs_have_one_stream_and_all_events(use: Use, site: Logs, run: Run, tabs: Tabs) -> None:
+    await run.append("one")
+    opened = [await tabs.open() for _ in range(4)]
+    await use.texts("one")
+    await run.append("two")
+    opened += [await tabs.open() for _ in range(4)]
+    await run.append("three")
+    for tab in opened:
+        await tabs.show(tab)
+        await use.texts("one", "two", "three")
+    assert len(site.requests) == 1
+    await tabs.close(opened[0])
+    await run.append("four")
+    for tab in opened[1:]:
+        await tabs.show(tab)
+        await use.texts("one", "two", "three", "four")
+    await run.end("done")
+    for tab in opened[1:]:
+        await tabs.show(tab)
+        await use.texts("one", "two", "three", "four", "done")
+        await use.sees("end", "ended")
+    # The next tab's; and on a slow machine that of a tab that has older events.
+    assert len(site.requests) in (2, 3)
 
 
-async def test_tab_that_needs_older_events_has_a_stream_of_its_own(use: Use, site: Logs, tabs: Tabs) -> None:
-    async with site.served(), site.log.run("n") as run:
-        first = await tabs.open("{keep: 2}")
-        for number in range(4):
-            await run.append(str(number))
-        await use.texts("0", "1", "2", "3")
-        await tabs.open("{keep: 2}")
-        await use.texts("0", "1", "2", "3")
-        assert len(site.requests) == 2
-        await tabs.close(first)
-        await tabs.open("{keep: 9}")
-        await run.append("4")
-        await use.texts("0", "1", "2", "3", "4")
+async def test_tab_that_needs_older_events_has_a_stream_of_its_own(use: Use, site: Logs, run: Run, tabs: Tabs) -> None:
+    first = await tabs.open("{keep: 2}")
+    for number in range(4):
+        await run.append(str(number))
+    await use.texts("0", "1", "2", "3")
+    await tabs.open("{keep: 2}")
+    await use.texts("0", "1", "2", "3")
+    assert len(site.requests) == 2
+    await tabs.close(first)
+    await tabs.open("{keep: 9}")
+    await run.append("4")
+    await use.texts("0", "1", "2", "3", "4")
 
 
-async def test_refusal_of_the_stream_ends_all_tabs(use: Use, site: Logs, tabs: Tabs) -> None:
-    async with site.served(), site.log.run("n") as run:
-        await run.append("one")
-        opened = [await tabs.open() for _ in range(3)]
-        await use.texts("one")
-        site.refusal = 401, {}
-        site.purgatory.expire_all()
-        site.purgatory.close()
-        for tab in opened:
-            await tabs.show(tab)
-            await use.sees("end", "/events/n answered 401 (401)")
+async def test_refusal_of_the_stream_ends_all_tabs(use: Use, site: Logs, run: Run, tabs: Tabs) -> None:
+    await run.append("one")
+    opened = [await tabs.open() for _ in range(3)]
+    await use.texts("one")
+    site.refusal = 401, {}
+    site.purgatory.expire_all()
+    site.purgatory.close()
+    for tab in opened:
+        await tabs.show(tab)
+        await use.sees("end", "/events/n answered 401 (401)")

@@ -285,13 +285,6 @@ async def test_value_that_comes_with_the_disconnect_is_not_lost(
 # bodies
 
 
-async def test_body_that_nobody_reads_does_no_harm() -> None:
-    task = await start(block(client := Messages(*[part(b"x")] * 63)))
-    assert not task.done()
-    client.leave()
-    assert (await end(task)).status_code == 499
-
-
 async def test_body_that_a_block_drops_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     _warn_of_body.cache_clear()
     for message in (EMPTY, part(b"x", more=False), part(b"x")):

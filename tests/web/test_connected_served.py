@@ -1,9 +1,11 @@
-"""Handlers of one's own that hand out jobs to clients that leave, on real servers."""
+"""Handlers of one's own that hand out jobs to clients that leave, on real servers, and keep none from stopping."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import signal
+import subprocess
 import time
 from contextlib import suppress
 
@@ -53,12 +55,8 @@ class Workers:
             await task
         self.left[name] = time.monotonic()
 
-    async def leave_at_random(self) -> None:
-        await self.leave(random.choice(list(self._tasks)))
-
-    async def leave_all(self) -> None:
-        for name in list(self._tasks):
-            await self.leave(name)
+    def here(self) -> list[str]:
+        return list(self._tasks)
 
     async def _work(self, name: str) -> None:
         async with httpx.AsyncClient(timeout=60, verify=False) as client:  # to load certificates takes 20 ms
@@ -75,13 +73,14 @@ async def hand_out(served: Served, workers: Workers) -> dict[int, tuple[str, flo
         for job in range(JOBS):
             await client.post(f"{workers.url}/jobs/{job}")
             if job % 2:
-                await workers.leave_at_random()
+                await workers.leave(random.choice(workers.here()))
                 workers.come()
         async with asyncio.timeout(30):
             while (state := (await client.get(f"{workers.url}/statistics")).json())["jobs"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # for the last answers
-        await workers.leave_all()
+        for name in workers.here():
+            await workers.leave(name)
     assert len(state["handed_out"]) == JOBS
     return {int(job): entry for job, entry in state["handed_out"].items() if int(job) not in workers.received}
 
@@ -115,3 +114,37 @@ def test_request_behind_another_is_answered_after_it(case: tuple[str, str]) -> N
         served.ask("POST /jobs/1")
         served.ask("POST /jobs/2")
         assert read(client).body.count(b" 200 ") == 1  # the second one is in the body of the first
+
+
+# the server stops
+
+
+@pytest.mark.parametrize(
+    ("server", "app"),
+    [
+        ("uvicorn-asyncio-h11", "one_line"),
+        ("uvicorn-uvloop-httptools", "one_line_behind"),
+        ("hypercorn-asyncio-0", "one_line"),
+        ("aiohttp-uvloop", "aiohttp"),
+    ],
+)
+def test_middleware_lets_the_server_stop_at_once(server: str, app: str) -> None:
+    with Served(server, f"app_jobs:{app}") as served:
+        waiting = [served.send("GET /next?client=ann") for _ in range(3)]
+        served.wait_for(pending=3)
+        served.process.send_signal(signal.SIGTERM)
+        for answer in map(read, waiting):
+            assert (answer.status, answer.headers["refused"]) == (503, "closed")
+        served.process.wait(timeout=10)
+
+
+def test_server_without_close_on_stop_waits_for_the_handlers() -> None:
+    """The control."""
+    with Served("uvicorn-asyncio-h11", "app_jobs:starlette", quiet=False) as served:
+        waiting = served.send("GET /next?client=ann")
+        served.wait_for(pending=1)
+        served.process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            served.process.wait(timeout=1)
+        waiting.close()
+        served.process.kill()

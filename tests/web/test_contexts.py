@@ -9,12 +9,14 @@ from weakref import ref
 
 import pytest
 
-from aiopurgatory import DelayedOperation, Purgatory, PurgatoryClosedError
+from aiopurgatory import Purgatory, PurgatoryClosedError
 from aiopurgatory.web import LongPolling, close_on_stop
 from aiopurgatory.web.inspector.snapshot import Names, View, Views
 from aiopurgatory.web.signals import on_stop_signal
 
-from .polls import KNOWN, Counters, Database, settle
+from . import polls
+from .polls import KNOWN, AsyncGiven, Counters, Database, Given, settle
+from .test_connected import Never
 
 
 async def test_listening_keeps_no_session_of_the_first_poll(
@@ -68,25 +70,16 @@ async def test_read_that_hangs_does_not_keep_the_session_of_an_earlier_one(purga
 @pytest.mark.parametrize("is_awaited", [False, True])
 @pytest.mark.parametrize("what", ["poll", "parked poll", "stream"])
 async def test_source_sees_no_variable_of_any_request(
-    purgatory: Purgatory, requests: Any, is_awaited: bool, what: str
+    purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch, requests: Any, is_awaited: bool, what: str
 ) -> None:
     seen: list[object] = []
 
-    class Seeing(Counters):
-        def version(self, resource: str) -> str:
-            seen.append(requests.session.get())
-            return super().version(resource)
+    def seeing(given: object) -> object:
+        seen.append(requests.session.get())
+        return given
 
-        def read(self, resource: str, since: str | None, version: str) -> bytes:
-            seen.append(requests.session.get())
-            return super().read(resource, since, version)
-
-    class SeeingAwaited(Database):
-        async def _call(self, what: str, resource: str) -> int:
-            seen.append(requests.session.get())
-            return await super()._call(what, resource)
-
-    topics: Any = SeeingAwaited() if is_awaited else Seeing()
+    monkeypatch.setattr(polls, "returned", seeing)
+    topics = AsyncGiven("0") if is_awaited else Given("0")
     polling: LongPolling[str] = LongPolling(purgatory, topics, stop_signals=False)
 
     async def ask() -> None:
@@ -98,7 +91,7 @@ async def test_source_sees_no_variable_of_any_request(
             await polling.answer("n", KNOWN if what == "parked poll" else {})
 
     async def publish() -> None:
-        topics.values["n"] = 1
+        topics.given = "1"
         purgatory.check_and_complete("n")
 
     asking = asyncio.create_task(requests.handle(ask))
@@ -108,14 +101,9 @@ async def test_source_sees_no_variable_of_any_request(
     assert set(seen) == {None}
 
 
-class Parked(DelayedOperation[None]):
-    def try_complete(self) -> bool:
-        return False
-
-
 async def test_live_page_goes_on_without_the_session_of_the_first(purgatory: Purgatory, requests: Any) -> None:
     views = Views([View(purgatory, [], Names(True))], {}, purgatory)
-    purgatory.watch(Parked(None), ["a page"])
+    purgatory.watch(Never(None), ["a page"])
     session = await requests.handle(lambda: views.version(0))
     assert requests.are_over(session)
 
@@ -123,7 +111,7 @@ async def test_live_page_goes_on_without_the_session_of_the_first(purgatory: Pur
 async def test_stop_signal_ends_a_wait_outside_the_interrupted_request(requests: Any) -> None:
     seen: list[object] = []
 
-    class Seeing(Parked):
+    class Seeing(Never):
         def on_failure(self, exc: BaseException) -> None:
             seen.append(requests.session.get())
 

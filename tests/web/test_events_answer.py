@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from aiopurgatory import GoneError
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import EventAnswer
 
@@ -63,16 +62,6 @@ async def test_refusal_is_an_answer(make: Making) -> None:
     assert len(await rest(first)) == 2  # the events, and when to reconnect
     closed = await streams.answer("m")
     assert (closed.status, closed.headers["refused"], await rest(closed)) == (503, "closed", [])
-
-
-async def test_resource_that_is_gone_later_ends_the_iteration(make: Making) -> None:
-    streams = make(Given())
-    events = await streams.answer()
-    await anext(events)
-    streams.source.given = GoneError("n moved")
-    streams.polling.notify("n")
-    assert parsed(*await rest(events)) == [Event("gone", "", "n moved")]
-    check_empty(streams.polling)
 
 
 async def test_error_of_the_source_later_is_raised_by_the_iteration(make: Making) -> None:

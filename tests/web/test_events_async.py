@@ -19,16 +19,6 @@ def source() -> Database:
     return Database()
 
 
-async def test_event_during_a_read_is_not_missed(streams: Streams, source: Database) -> None:
-    client = await streams.start()
-    source.gate.clear()
-    await streams.publish()
-    await streams.publish()  # too late for the call that is under way
-    source.gate.set()
-    await settle()
-    assert client.ids[-1] == "2"
-
-
 async def test_check_without_news_sends_a_heartbeat(streams: Streams) -> None:
     client = await streams.start()
     streams.polling.notify("n")

@@ -1,4 +1,4 @@
-"""Streams of an event log in a real browser, through a real nginx, as its EventSource takes them."""
+"""Streams in a real browser, as its EventSource takes them: of an event log, through a real nginx, and of states."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llm_stream import PAGE
 from private_servers import free_port
 from starlette.routing import Route
 
+from aiopurgatory import Purgatory
 from aiopurgatory.streams import MemoryLog
-from aiopurgatory.web import EventRoute, Policy
+from aiopurgatory.web import EventRoute, LongPolling, Policy
 
 from .browser import Browser, Site
+from .eventsource import Forgets
 from .polls import until
 from .proxies.programs import Nginx
 
@@ -164,3 +167,83 @@ async def test_page_kept_for_the_back_button_misses_nothing(site: Behind, browse
         await asyncio.to_thread(browser.driver.back)
         await browser.until(DATA, "a b")
         assert len(site.last_ids) == 1
+
+
+# streams of states
+
+pytestmark = pytest.mark.slow
+
+STATES = """<!DOCTYPE html><link rel="icon" href="data:,"><script>
+const seen = [], sources = {};
+function open(name) {
+    const source = sources[name] = new EventSource("/events/" + name);
+    for (const kind of ["message", "gone", "replaced"])
+        source.addEventListener(kind, event => seen.push([name, kind, event.lastEventId, event.data]));
+}
+</script>"""
+
+
+class States:
+    """A page and its streams."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        self.counters = Forgets()
+        # A second: the server has closed its port by then. Otherwise it would refuse clients, and they would give up.
+        self.polling = LongPolling(Purgatory("events"), self.counters, policy=Policy(retry_after=(1, 1)))
+        route = EventRoute(self.polling, client=lambda scope: scope["path"])
+        self.site = Site(self.polling.purgatory, {"/": STATES}, Route("/events/{name}", route))
+
+    def publish(self, number: int) -> None:
+        self.counters.values["n"] = number
+        self.polling.notify("n")
+
+    async def open(self, *names: str) -> None:
+        await self.browser.open(self.site.address)
+        for name in names:
+            await self.browser.run(f"open({name!r})")
+
+    async def sees(self, *events: list[Any]) -> None:
+        """The newest events."""
+        await self.browser.until(f"return seen.slice(-{len(events)})", list(events))
+
+
+@pytest.fixture
+async def states(browser: Browser) -> States:
+    return States(browser)
+
+
+async def test_replaced_stream_does_not_come_back(states: States) -> None:
+    async with states.site.served():
+        await states.open("n")
+        await states.sees(["n", "message", "0", "n None 0"])
+        await states.browser.run("older = sources.n; open('n')")
+        await states.browser.until("return seen.map(event => event[1]).sort()", ["message", "message", "replaced"])
+        await asyncio.sleep(2.0)  # twice as long as another would take
+        # CONNECTING: it waits for its day to pass
+        assert await states.browser.run("return [older.readyState, sources.n.readyState]") == [0, 1]
+        assert len(states.site.requests) == 2
+
+
+async def test_version_that_is_gone_is_told_and_forgotten(states: States) -> None:
+    async with states.site.served():
+        states.publish(7)
+        await states.open("n")
+        await states.sees(["n", "message", "7", "n None 7"])
+    states.counters.gone.add("7")
+    states.publish(8)
+    async with states.site.served():
+        await states.sees(["n", "gone", "", "7 is gone"], ["n", "message", "8", "n None 8"])
+        states.publish(9)
+        await states.sees(["n", "message", "9", "n 8 9"])
+        assert states.site.last_ids == ["", "7"]
+
+
+async def test_resource_that_is_gone_is_not_asked_for_again(states: States) -> None:
+    async with states.site.served():
+        await states.open("n")
+        await states.sees(["n", "message", "0", "n None 0"])
+        states.publish(-1)
+        await states.sees(["n", "gone", "", "n was compacted"])
+        await states.browser.until("return sources.n.readyState", 2)  # CLOSED, by the 410 when it came back
+        assert states.site.last_ids == ["", ""]

@@ -89,18 +89,6 @@ async def test_poll_that_has_another_version_is_answered_now(
     assert answer.headers == HEADERS | {"etag": '"2"', "content-type": "application/json"}
 
 
-async def test_poll_waits_for_news(polls: Polls, purgatory: Purgatory) -> None:
-    poll, other = polls.start(), polls.start("other")
-    await settle()
-    assert not poll.done()
-    polls.publish()
-    answer = await poll
-    assert (answer.status, answer.body, answer.headers["etag"]) == (200, b"n 0 1", '"1"')
-    assert purgatory.num_delayed == 1
-    other.cancel()
-    await settle()
-
-
 @pytest.mark.parametrize("known", ['W/"0"', '"7", "0"', "0", "*", '"0-gzip"', '"0;gzip"', '"0--gzip"', 'W/"0-br"'])
 async def test_poll_with_any_form_of_the_version_waits(polls: Polls, known: str) -> None:
     poll = await polls.park(known=known)
@@ -110,13 +98,14 @@ async def test_poll_with_any_form_of_the_version_waits(polls: Polls, known: str)
 
 
 async def test_poll_without_news_ends_at_its_deadline(polls: Polls, clock: ManualClock) -> None:
-    poll = polls.start(wait=8)
+    poll = polls.start(wait=8, client="ann")
     await clock.advance(7.999)
     assert not poll.done()
     await clock.advance(0.001)
     answer = await poll
     assert (answer.status, answer.body) == (304, b"")
     assert answer.headers == HEADERS | {"etag": '"0"', "preference-applied": "wait=8"}
+    check_empty(polls.polling)
 
 
 async def test_poll_by_since_ends_with_204(polls: Polls, clock: ManualClock) -> None:
@@ -126,14 +115,6 @@ async def test_poll_by_since_ends_with_204(polls: Polls, clock: ManualClock) -> 
     assert (answer.status, answer.headers["etag"]) == (204, '"0"')
     polls.publish()
     assert (await polls.now(since="0")).body == b"n 0 1"
-
-
-async def test_news_that_came_with_the_deadline_win(polls: Polls, clock: ManualClock) -> None:
-    poll = polls.start(wait=8)
-    await clock.advance(7.0)
-    polls.source.values["n"] = 1  # and nobody is told
-    await clock.advance(1.0)
-    assert (await poll).status == 200
 
 
 async def test_wait_of_zero_is_answered_now_without_parking(polls: Polls, purgatory: Purgatory) -> None:
@@ -218,15 +199,6 @@ async def test_body_under_a_long_name_is_not_kept(
 # keys
 
 
-async def test_poll_of_several_keys_ends_at_any_of_them(polls: Polls, purgatory: Purgatory) -> None:
-    poll = await polls.park("sum", keys=["a", "b"])
-    assert purgatory.watched_entries == 2
-    polls.polling.notify("a")
-    polls.source.values["sum"] = 1
-    polls.polling.notify("b")
-    assert (await poll).body == b"sum 0 1"
-
-
 @pytest.mark.parametrize("client", [None, "ann"])
 async def test_keys_that_are_one_text_are_refused(purgatory: Purgatory, source: Any, client: str | None) -> None:
     polls = Polls(purgatory, source)
@@ -295,3 +267,53 @@ async def test_poll_cancelled_by_anything_else_is_cancelled(polls: Polls, messag
     poll.cancel(message)
     with pytest.raises(asyncio.CancelledError):
         await poll
+
+
+# limits on the polls of one client, and of all
+
+
+async def test_newest_poll_of_a_client_ends_its_older_one(polls: Polls, purgatory: Purgatory) -> None:
+    oldest = await polls.park(client="ann")
+    elsewhere, somebody = await polls.park("other", client="ann"), await polls.park(client="bob")
+    older = await polls.park(client="ann")
+    newer = polls.start(client="ann")
+    assert [(await poll).status for poll in (oldest, older)] == [409, 409]
+    assert purgatory.num_delayed == 3
+    polls.publish()
+    assert [(await poll).status for poll in (newer, somebody)] == [200, 200]
+    polls.publish("other")
+    assert (await elsewhere).status == 200
+    assert polls.polling.statistics().clients == 0
+
+
+async def test_group_with_too_many_polls_is_refused(purgatory: Purgatory, source: Any) -> None:
+    polls = Polls(purgatory, source, max_per_group=2, retry_after=(4, 6))
+    parked = [await polls.park("a", group="tenant") for _ in range(2)]
+    refused = await polls.now("c", group="tenant")
+    assert (refused.status, refused.body) == (503, b"this group already has 2 polls waiting (max_per_group=2)")
+    assert 4 <= int(refused.headers["retry-after"]) <= 6
+    assert (await polls.now("c", group="tenant", known=None)).status == 200  # which need not wait
+    parked += [await polls.park("a", group="other"), await polls.park("a")]
+    polls.publish("a")
+    assert [(await poll).status for poll in parked] == [200] * 4
+    assert polls.polling.statistics().groups == 0
+
+
+async def test_poll_that_replaces_one_of_its_group_needs_no_place_more(purgatory: Purgatory, source: Any) -> None:
+    polls = Polls(purgatory, source, max_per_group=1)
+    older = await polls.park(client="ann", group="tenant")
+    newer = polls.start(client="ann", group="tenant")
+    assert (await older).status == 409
+    assert (await polls.now("other", client="ann", group="tenant")).status == 503
+    assert (await polls.now(client="bob", group="tenant")).status == 503
+    polls.publish()
+    assert (await newer).status == 200
+
+
+async def test_poll_that_replaces_one_of_another_group_needs_a_place(purgatory: Purgatory, source: Any) -> None:
+    polls = Polls(purgatory, source, max_per_group=1)
+    parked = [await polls.park(client="ann", group="a"), await polls.park(client="bob", group="b")]
+    assert (await polls.now(client="ann", group="b")).status == 503
+    assert not any(poll.done() for poll in parked)
+    polls.publish()
+    assert [(await poll).status for poll in parked] == [200, 200]

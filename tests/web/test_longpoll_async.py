@@ -33,18 +33,6 @@ async def test_poll_that_comes_during_a_read_gets_one_of_its_own(polls: Polls) -
     early.cancel()
 
 
-async def test_herd_shares_its_reads(polls: Polls) -> None:
-    herd = [polls.start() for _ in range(1_000)]
-    await settle()
-    before = len(polls.source.calls)
-    polls.source.values["n"] = 1
-    polls.polling.purgatory.check_and_complete("n")  # all in one loop iteration; notify() checks in slices
-    bodies = {(await poll).body for poll in herd}
-    assert bodies == {b"n 0 1"}
-    assert before <= 2
-    assert len(polls.source.calls) - before <= 3  # the version, and the body; one more for the latecomer
-
-
 async def test_reads_under_way_are_bounded(purgatory: Purgatory) -> None:
     polls = Polls(purgatory, Database(), max_reads=3)
     herd = [polls.start(f"n-{i}") for i in range(50)]

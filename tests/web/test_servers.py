@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .helpers import Leave, Served, check_leaving, check_news_for_the_left, each, read
+from .helpers import Leave, Served, allow_open_files, check_leaving, check_news_for_the_left, each, read
 
 # The two event loops, parsers and ways to start hypercorn; behind BaseHTTPMiddleware or not.
 SERVERS = [
@@ -110,23 +110,9 @@ def test_handler_that_polls_after_its_body_is_answered(served: Served) -> None:
     assert (answer.status, answer.headers["x-body"]) == (200, "100000")
 
 
-@each([case for case in SERVERS if case[1] == "apps:starlette"])
-def test_client_leaves_another_handler_and_that_comes_to_its_end(served: Served) -> None:
-    before = served.statistics()["credited"]
-    poll = served.poll("beside", 0)
-    debits = [served.send("POST /debit", body="x") for _ in range(5)]
-    served.wait_for(pending=1)
-    for client in (poll, *debits):
-        client.close()
-    served.wait_for(pending=0)
-    served.ask("POST /credit", body="x")
-    served.wait_for(credited=before + 5)
-
-
 @each([case for case in SERVERS if case[1] == "app_fastapi:app"])
 def test_poll_is_answered_by_publishing_in_a_thread(served: Served) -> None:
-    clients = [served.poll("threads", 0) for _ in range(3)]
-    served.wait_for(pending=3)
+    clients = served.park(3, "threads")
     refusal = served.ask("POST /threads/threads", body="x")
     assert b"from here, use notify_threadsafe(key)" in refusal.body
     assert {read(client).body for client in clients} == {b'["threads", "0", "1"]'}
@@ -148,8 +134,7 @@ def test_clients_that_leave_unseen_take_only_their_share() -> None:
 
 def test_granian_full_of_polls_answers_nothing_else() -> None:
     with Served("granian-asyncio-full", "apps:starlette") as served:
-        clients = [served.poll("orders", 0) for _ in range(10)]
-        served.wait_for(pending=10)
+        clients = served.park(10)
         clients.append(served.poll("orders", 0))
         publishing = served.send("POST /polls/orders", body="x")
         publishing.settimeout(0.5)
@@ -179,8 +164,7 @@ STOPS = [(case, signal.SIGTERM) for case in SERVERS] + [(SERVERS[i], signal.SIGI
 @pytest.mark.parametrize(("case", "number"), STOPS, ids=lambda part: "-".join(part) if isinstance(part, tuple) else "")
 def test_stop_signal_answers_every_poll_at_once(case: tuple[str, str], number: int) -> None:
     with Served(*case) as served:
-        clients = [served.poll(f"topic-{i % 10}", 0) for i in range(50)]
-        served.wait_for(pending=50)
+        clients = served.park(50, "topic-{}")
         start = time.monotonic()
         served.process.send_signal(number)
         for answer in map(read, clients):
@@ -194,8 +178,7 @@ def test_stop_of_hypercorn_workers_answers_every_poll() -> None:
     # Its workers get no signal; and when it cancels them, it says so at length. On asyncio, from Python 3.12 on, it
     # waits for the polls to end instead (hypercorn #308).
     with Served("hypercorn-uvloop-1", "apps:starlette", quiet=False) as served:
-        clients = [served.poll("orders", 0) for _ in range(20)]
-        served.wait_for(pending=20)
+        clients = served.park(20)
         served.process.send_signal(signal.SIGTERM)
         for answer in map(read, clients):
             assert answer.status == 503
@@ -205,8 +188,7 @@ def test_stop_of_hypercorn_workers_answers_every_poll() -> None:
 @pytest.mark.parametrize("server", ["hypercorn-asyncio-1", "thread-uvloop-httptools"])
 def test_client_of_a_worker_or_a_thread_leaves_at_once(server: str) -> None:
     with Served(server, "apps:starlette", quiet=False) as served:
-        clients = [served.poll("orders", 0) for _ in range(20)]
-        served.wait_for(pending=20)
+        clients = served.park(20)
         for client in clients:
             client.close()
         served.wait_for(pending=0, keys=0, cancelled=20)
@@ -214,8 +196,7 @@ def test_client_of_a_worker_or_a_thread_leaves_at_once(server: str) -> None:
 
 def test_quick_stop_of_gunicorn_leaves_polls_waiting() -> None:
     with Served("gunicorn", "apps:starlette") as served:
-        clients = [served.poll("orders", 0) for _ in range(20)]
-        served.wait_for(pending=20)
+        clients = served.park(20)
         (worker,) = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
         os.kill(int(worker), signal.SIGQUIT)  # as gunicorn does on SIGINT; the worker itself goes on (gunicorn #2604)
         assert served.ask("POST /polls/orders", body="x").body == b"20"
@@ -244,8 +225,7 @@ def test_recycled_worker_answers_polls_after_its_timeout(path: str) -> None:
 def test_compatible_framework_answers_and_cancels_and_stops(case: tuple[str, str]) -> None:
     with Served(*case) as served:
         assert served.ask("GET /polls/orders", {"Prefer": "wait=0"}).body == b'["orders", null, "0"]'
-        clients = [served.poll("orders", 0) for _ in range(10)]
-        served.wait_for(pending=10)
+        clients = served.park(10)
         for client in clients[:4]:
             client.close()
         served.wait_for(pending=6, keys=1, cancelled=4)
@@ -256,3 +236,28 @@ def test_compatible_framework_answers_and_cancels_and_stops(case: tuple[str, str
         served.wait_for(pending=10)
         served.process.send_signal(signal.SIGTERM)
         assert {read(client).status for client in clients} == {503}
+
+
+# a crowd
+
+CROWD = 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("server", "number"),
+    [("uvicorn-uvloop-httptools", CROWD), ("uvicorn-asyncio-h11", CROWD // 4), ("hypercorn-uvloop-0", CROWD // 4)],
+)
+def test_crowd_that_hangs_up_leaves_nothing_and_stop_answers(server: str, number: int, reset: Leave) -> None:
+    allow_open_files()
+    with Served(server, "apps:starlette") as served:
+        for client in served.park(number, "topic-{}", wait=150):
+            reset(client)
+        served.wait_for(pending=0, watched_entries=0, keys=0, buckets=0, cancelled=number)
+        clients = served.park(number, "topic-{}", wait=150)
+        served.process.send_signal(signal.SIGTERM)
+        answers = [read(client) for client in clients]
+        served.process.wait(timeout=10)
+        assert {answer.status for answer in answers} == {503}
+        assert {answer.headers["retry-after"] for answer in answers} == {"1", "2", "3"}

@@ -1,4 +1,4 @@
-"""Starlette, and its WebSockets."""
+"""Starlette's WebSockets."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from aiopurgatory import PurgatoryClosedError
-from aiopurgatory.web import PurgatoryMiddleware, while_connected
+from aiopurgatory.web import PurgatoryMiddleware
 
 from . import jobs
-
-
-async def next_job(request: Request) -> PlainTextResponse:
-    async with while_connected():
-        return PlainTextResponse(await jobs.next_job())
 
 
 async def socket(websocket: WebSocket) -> None:
@@ -49,6 +42,6 @@ async def while_it_is_open(websocket: WebSocket, work: Coroutine[Any, Any, str])
         leaving.cancel()
 
 
-starlette = Starlette(routes=[Route("/next", next_job), WebSocketRoute("/socket", socket)])
+starlette = Starlette(routes=[WebSocketRoute("/socket", socket)])
 starlette.add_middleware(PurgatoryMiddleware, purgatory=jobs.purgatory)
 app = jobs.told(starlette)

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 import pytest
 
-from aiopurgatory.web.inspector import snapshot
+from aiopurgatory import Purgatory
+from aiopurgatory.testing import check_invariants
+from aiopurgatory.web.inspector import Inspector, snapshot
+
+from .helpers import serve
 
 
 @pytest.fixture(autouse=True)
@@ -19,3 +24,33 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
     """A browser is slow, and its pages do not depend on the loop."""
     return {"asyncio": asyncio.new_event_loop} if "test_page" in item.nodeid else None
+
+
+@pytest.fixture
+def options() -> dict[str, Any]:
+    """Of ``purgatory``."""
+    return {}
+
+
+@pytest.fixture
+def show_keys() -> bool:
+    return True
+
+
+@pytest.fixture
+async def purgatory(options: dict[str, Any]) -> AsyncIterator[Purgatory]:
+    async with Purgatory("shown", **options) as purgatory:
+        yield purgatory
+        check_invariants(purgatory)
+
+
+@pytest.fixture
+def inspector(purgatory: Purgatory, show_keys: bool) -> Inspector:
+    return Inspector([purgatory], show_keys=show_keys)
+
+
+@pytest.fixture
+async def port(inspector: Inspector) -> AsyncIterator[int]:
+    """Where the inspector is."""
+    async with serve(inspector) as port:
+        yield port

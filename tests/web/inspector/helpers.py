@@ -14,7 +14,6 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.testing import check_invariants
 from aiopurgatory.web.inspector import Inspector
 
 from ..browser import serving
@@ -47,15 +46,6 @@ async def get(port: int, path: str, method: str = "GET", host: str = "127.0.0.1"
         return Answered(await reader.read())
     finally:
         writer.close()
-
-
-@asynccontextmanager
-async def shown(*, show_keys: bool = True, **options: Any) -> AsyncIterator[tuple[Purgatory, int]]:
-    """A started purgatory and the port at which it is shown."""
-    async with Purgatory("shown", **options) as purgatory:
-        async with serve(Inspector([purgatory], show_keys=show_keys)) as port:
-            yield purgatory, port
-        check_invariants(purgatory)
 
 
 async def state(port: int, after: str = "") -> Any:

@@ -19,24 +19,22 @@ from aiopurgatory.web import LongPolling
 from aiopurgatory.web.inspector import Inspector
 
 from ..polls import Counters, until
-from .helpers import Wait, get, polls_of, serve, shown
+from .helpers import Wait, get, polls_of, serve
 
 
-async def test_every_answer_forbids_what_it_does_not_need() -> None:
-    async with shown() as (_, port):
-        paths = ["/", "/state", "/search?key=x", "/search", "/state?purgatory=7"]
-        for answer in [await get(port, path) for path in paths]:
-            assert "default-src 'none'" in answer.headers["content-security-policy"]
-            assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
-            assert answer.headers["x-content-type-options"] == "nosniff"
-            assert answer.headers["cache-control"] == "no-store"
+async def test_every_answer_forbids_what_it_does_not_need(port: int) -> None:
+    paths = ["/", "/state", "/search?key=x", "/search", "/state?purgatory=7"]
+    for answer in [await get(port, path) for path in paths]:
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
 
 
-async def test_mount_without_a_slash_leads_to_the_page() -> None:
-    async with shown() as (_, port):
-        answer = await get(port, "")
-        assert answer.status == 307
-        assert answer.headers["location"].endswith("/purgatory/")
+async def test_mount_without_a_slash_leads_to_the_page(port: int) -> None:
+    answer = await get(port, "")
+    assert answer.status == 307
+    assert answer.headers["location"].endswith("/purgatory/")
 
 
 @pytest.mark.parametrize(
@@ -57,18 +55,16 @@ async def test_mount_without_a_slash_leads_to_the_page() -> None:
         ("/../state", 404),
     ],
 )
-async def test_bad_request_is_refused(path: str, status: int) -> None:
-    async with shown() as (_, port):
-        assert (await get(port, quote(path, safe="/?=&%."))).status == status
+async def test_bad_request_is_refused(port: int, path: str, status: int) -> None:
+    assert (await get(port, quote(path, safe="/?=&%."))).status == status
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-async def test_nothing_can_be_changed(method: str) -> None:
-    async with shown() as (purgatory, port):
-        purgatory.watch(Wait(None), ["key"])
-        for path in ("/", "/state", "/search?key=key"):
-            assert (await get(port, path, method)).status == 405
-        assert purgatory.num_delayed == 1
+async def test_nothing_can_be_changed(purgatory: Purgatory, port: int, method: str) -> None:
+    purgatory.watch(Wait(None), ["key"])
+    for path in ("/", "/state", "/search?key=key"):
+        assert (await get(port, path, method)).status == 405
+    assert purgatory.num_delayed == 1
 
 
 async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -77,17 +73,15 @@ async def guard(request: Request, call_next: Callable[[Request], Awaitable[Respo
     return await call_next(request)
 
 
-async def test_page_goes_behind_the_authentication_of_the_app() -> None:
-    async with Purgatory() as purgatory:
-        inspector = Inspector([purgatory])
-        async with serve(BaseHTTPMiddleware(inspector, guard)) as port:
-            for path in ("/", "/state", "/search?key=key"):
-                assert (await get(port, path)).status == 401
-            known = (await get(port, "/state?token=good")).json
-            poll = asyncio.create_task(get(port, f"/state?token=good&after={known['cursor']}"))
-            await until(lambda: polls_of(inspector).num_delayed == 1)
-            purgatory.watch(Wait(None), ["key"])
-            assert (await poll).json["statistics"]["pending"] == 1
+async def test_page_goes_behind_the_authentication_of_the_app(purgatory: Purgatory, inspector: Inspector) -> None:
+    async with serve(BaseHTTPMiddleware(inspector, guard)) as port:
+        for path in ("/", "/state", "/search?key=key"):
+            assert (await get(port, path)).status == 401
+        known = (await get(port, "/state?token=good")).json
+        poll = asyncio.create_task(get(port, f"/state?token=good&after={known['cursor']}"))
+        await until(lambda: polls_of(inspector).num_delayed == 1)
+        purgatory.watch(Wait(None), ["key"])
+        assert (await poll).json["statistics"]["pending"] == 1
 
 
 NONE = ["fetch", LongPolling, Counters(), None]

@@ -100,58 +100,57 @@ async def opened(page: Page, *objects: Any, **options: Any) -> AsyncIterator[Non
         await page.open("about:blank")
 
 
-@asynccontextmanager
-async def shown(page: Page, *, show_keys: bool = True) -> AsyncIterator[Purgatory]:
-    """A purgatory and its drawn page."""
+@pytest.fixture
+async def purgatory(page: Page, show_keys: bool) -> AsyncIterator[Purgatory]:
+    """With its drawn page."""
     purgatory = Purgatory("shown")
     async with purgatory, opened(page, LongPolling(purgatory, Counters()), show_keys=show_keys):
         await page.shows("#figure-pending", "0")
         yield purgatory
 
 
-async def test_page_follows_what_parks_and_ends(page: Page) -> None:
-    async with shown(page) as purgatory:
-        ops = [purgatory.watch(Wait(100.0), [("orders", 7)]) for _ in range(12)]
-        await page.shows("#figure-pending", "12")
-        assert await page.text("#most tbody") == "('orders', 7) 12"
-        assert "Wait" in await page.text("#oldest tbody")
-        for op in ops[:5]:
-            op.force_complete()
-        for op in ops[5:7]:
-            op.cancel()
-        await page.shows("#figure-pending", "5")
-        figures = [await page.text(f"#figure-{name}") for name in ("completed", "cancelled")]
-        assert figures == ["5", "2"]
+async def test_page_follows_what_parks_and_ends(page: Page, purgatory: Purgatory) -> None:
+    ops = [purgatory.watch(Wait(100.0), [("orders", 7)]) for _ in range(12)]
+    await page.shows("#figure-pending", "12")
+    assert await page.text("#most tbody") == "('orders', 7) 12"
+    assert "Wait" in await page.text("#oldest tbody")
+    for op in ops[:5]:
+        op.force_complete()
+    for op in ops[5:7]:
+        op.cancel()
+    await page.shows("#figure-pending", "5")
+    figures = [await page.text(f"#figure-{name}") for name in ("completed", "cancelled")]
+    assert figures == ["5", "2"]
 
 
 @pytest.mark.parametrize(("show_keys", "kind"), [(True, "('export', int)"), (False, "(str, int)")])
-async def test_page_begins_with_missed_kinds_and_slowest_keys(page: Page, show_keys: bool, kind: str) -> None:
-    async with shown(page, show_keys=show_keys) as purgatory:
-        ready: list[int] = []
-        waiting = asyncio.create_task(purgatory.wait_for(lambda: ready, [("export", 7)], timeout=0.1))
-        purgatory.watch(Wait(100.0), ["orders"])
-        purgatory.watch(Wait(100.0), ["orders"])
-        await asyncio.sleep(0.01)
-        ready.append(1)
-        await waiting
-        await page.shows("#figure-missed", "1")
-        assert await page.text("#missed tbody") == f"ConditionWait {kind} 1"
-        key = "'orders'" if show_keys else "[0-9a-f]{12}"
-        assert re.fullmatch(rf"{key} 2 .*s", await page.text("#slowest tbody"))
+async def test_page_begins_with_missed_kinds_and_slowest_keys(
+    page: Page, purgatory: Purgatory, show_keys: bool, kind: str
+) -> None:
+    ready: list[int] = []
+    waiting = asyncio.create_task(purgatory.wait_for(lambda: ready, [("export", 7)], timeout=0.1))
+    purgatory.watch(Wait(100.0), ["orders"])
+    purgatory.watch(Wait(100.0), ["orders"])
+    await asyncio.sleep(0.01)
+    ready.append(1)
+    await waiting
+    await page.shows("#figure-missed", "1")
+    assert await page.text("#missed tbody") == f"ConditionWait {kind} 1"
+    key = "'orders'" if show_keys else "[0-9a-f]{12}"
+    assert re.fullmatch(rf"{key} 2 .*s", await page.text("#slowest tbody"))
 
 
-async def test_page_draws_a_ring_for_each_wheel_and_moves_its_hand(page: Page) -> None:
-    async with shown(page) as purgatory:
-        purgatory.watch(Wait(100.0), ["key"])
-        await page.shows("#figure-pending", "1")
-        counts = "return ['track', 'fill', 'hand'].map(name => document.querySelectorAll('#rings .' + name).length)"
-        assert await page.run(counts) == [4, 1, 2]  # those of 20 and of 400 ms have no hand
-        hand = "return document.querySelector('#rings .hand').getAttribute('transform')"
-        before = await page.run(hand)
-        await asyncio.sleep(0.3)
-        assert await page.run(hand) != before
-        levels = await page.text("#levels tbody")
-        assert levels.splitlines()[3] == "3 8 s 2.67 min 1 / 20 1"
+async def test_page_draws_a_ring_for_each_wheel_and_moves_its_hand(page: Page, purgatory: Purgatory) -> None:
+    purgatory.watch(Wait(100.0), ["key"])
+    await page.shows("#figure-pending", "1")
+    counts = "return ['track', 'fill', 'hand'].map(name => document.querySelectorAll('#rings .' + name).length)"
+    assert await page.run(counts) == [4, 1, 2]  # those of 20 and of 400 ms have no hand
+    hand = "return document.querySelector('#rings .hand').getAttribute('transform')"
+    before = await page.run(hand)
+    await asyncio.sleep(0.3)
+    assert await page.run(hand) != before
+    levels = await page.text("#levels tbody")
+    assert levels.splitlines()[3] == "3 8 s 2.67 min 1 / 20 1"
 
 
 async def test_page_shows_how_polls_were_answered(page: Page) -> None:
@@ -197,32 +196,30 @@ async def test_page_shows_an_event_log(page: Page) -> None:
         await listener.aclose()
 
 
-async def test_page_finds_a_key(page: Page) -> None:
-    async with shown(page) as purgatory:
-        for number in range(3):
-            purgatory.watch(Wait(None), [("orders", number)])
-        await page.search("('orders',1)")
-        await page.until("#hits", lambda text: text.startswith("('orders', 1) 1 waiting"))
-        await page.search("payments")
-        await page.shows("#hits", "Nothing waits under this key.")
-        await page.until("#most", lambda text: "('orders', 2)" in text)
-        await page.run("document.querySelector('#most button').click()")
-        await page.until("#hits", lambda text: text.startswith("('orders', 0) 1 waiting"))
+async def test_page_finds_a_key(page: Page, purgatory: Purgatory) -> None:
+    for number in range(3):
+        purgatory.watch(Wait(None), [("orders", number)])
+    await page.search("('orders',1)")
+    await page.until("#hits", lambda text: text.startswith("('orders', 1) 1 waiting"))
+    await page.search("payments")
+    await page.shows("#hits", "Nothing waits under this key.")
+    await page.until("#most", lambda text: "('orders', 2)" in text)
+    await page.run("document.querySelector('#most button').click()")
+    await page.until("#hits", lambda text: text.startswith("('orders', 0) 1 waiting"))
 
 
 HOSTILE = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>"
 
 
-async def test_hostile_names_are_shown_as_text(page: Page) -> None:
+async def test_hostile_names_are_shown_as_text(page: Page, purgatory: Purgatory) -> None:
     kind = type(HOSTILE, (Wait,), {})
-    async with shown(page) as purgatory:
-        purgatory.watch(kind(None), [HOSTILE])
-        await page.until("#most tbody", lambda text: HOSTILE in text)
-        await page.until("#oldest tbody", lambda text: text.count(HOSTILE) == 2)
-        await page.search(HOSTILE)
-        await page.until("#hits", lambda text: text.count(HOSTILE) == 3)
-        found = await page.run("return [document.images.length, document.scripts.length, window.pwned ?? null]")
-        assert found == [0, 1, None]
+    purgatory.watch(kind(None), [HOSTILE])
+    await page.until("#most tbody", lambda text: HOSTILE in text)
+    await page.until("#oldest tbody", lambda text: text.count(HOSTILE) == 2)
+    await page.search(HOSTILE)
+    await page.until("#hits", lambda text: text.count(HOSTILE) == 3)
+    found = await page.run("return [document.images.length, document.scripts.length, window.pwned ?? null]")
+    assert found == [0, 1, None]
 
 
 async def test_hostile_name_of_a_purgatory_is_shown_as_text(page: Page) -> None:
@@ -247,15 +244,14 @@ async def test_policy_stops_markup_and_other_origins(page: Page) -> None:
             assert await page.problems() != []
 
 
-async def test_page_follows_a_purgatory_that_is_started_again(page: Page) -> None:
-    async with shown(page) as purgatory:
-        purgatory.close()
-        await page.shows("#live", "closed")
-        await purgatory.start()
-        purgatory.watch(Wait(None), ["key"])
-        await page.shows("#state", "open")
-        await page.shows("#figure-pending", "1")
-        await page.shows("#live", "live")
+async def test_page_follows_a_purgatory_that_is_started_again(page: Page, purgatory: Purgatory) -> None:
+    purgatory.close()
+    await page.shows("#live", "closed")
+    await purgatory.start()
+    purgatory.watch(Wait(None), ["key"])
+    await page.shows("#state", "open")
+    await page.shows("#figure-pending", "1")
+    await page.shows("#live", "live")
 
 
 async def test_page_says_when_the_server_is_gone(page: Page) -> None:
@@ -275,17 +271,16 @@ def width(request: pytest.FixtureRequest, page: Page) -> Iterator[int]:
     page.emulate("setEmulatedMedia", features=[])
 
 
-async def test_page_fits_any_width_in_both_colours(page: Page, width: int) -> None:
-    async with shown(page) as purgatory:
-        for number in range(20):
-            purgatory.watch(Wait(10.0**number), [("a long key " * 20, number), number])
-        await page.shows("#figure-pending", "20")
-        colours = set()
-        for scheme in ("light", "dark"):
-            page.emulate("setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-            colours.add(await page.run("return getComputedStyle(document.body).backgroundColor"))
-            assert await page.run(SCROLL_WIDTH) <= width
-        assert len(colours) == 2
+async def test_page_fits_any_width_in_both_colours(page: Page, purgatory: Purgatory, width: int) -> None:
+    for number in range(20):
+        purgatory.watch(Wait(10.0**number), [("a long key " * 20, number), number])
+    await page.shows("#figure-pending", "20")
+    colours = set()
+    for scheme in ("light", "dark"):
+        page.emulate("setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        colours.add(await page.run("return getComputedStyle(document.body).backgroundColor"))
+        assert await page.run(SCROLL_WIDTH) <= width
+    assert len(colours) == 2
 
 
 async def test_page_shows_buses_and_what_is_wrong_at_any_width(page: Page, width: int) -> None:

@@ -14,30 +14,30 @@ from aiopurgatory.web.inspector import Inspector, app, snapshot
 from aiopurgatory.web.inspector.snapshot import Names, take_figures, take_keys
 
 from ..polls import until
-from .helpers import Wait, get, polls_of, serve, shown, state, state_with
+from .helpers import Wait, get, polls_of, serve, state, state_with
 
 
 @pytest.mark.parametrize("after", ["", "-", "x", "x-1", "-1", f"x-{'9' * 400}", "%00", "²-²"])
-async def test_poll_with_a_foreign_cursor_is_answered_at_once(after: str) -> None:
-    async with shown() as (_, port):
-        run = (await state(port))["cursor"].partition("-")[0]
-        for cursor in (after, f"{run}-x", f"{run}-{'9' * 400}", f"{run}-²"):
-            assert (await state(port, quote(cursor)))["cursor"]
+async def test_poll_with_a_foreign_cursor_is_answered_at_once(port: int, after: str) -> None:
+    run = (await state(port))["cursor"].partition("-")[0]
+    for cursor in (after, f"{run}-x", f"{run}-{'9' * 400}", f"{run}-²"):
+        assert (await state(port, quote(cursor)))["cursor"]
 
 
-async def test_poll_ends_when_the_purgatory_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_poll_ends_when_the_purgatory_closes(
+    purgatory: Purgatory, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(snapshot, "REFRESH", 1000.0)
-    async with shown() as (purgatory, port):
-        purgatory.watch(Wait(None), ["key"])
-        known = await state(port)
-        poll = asyncio.create_task(state(port, known["cursor"]))
-        await asyncio.sleep(0.1)
-        assert not poll.done()
-        purgatory.close()
-        last = await asyncio.wait_for(poll, 5)
-        assert (last["state"], last["statistics"]["pending"], last["statistics"]["failed"]) == ("closed", 0, 1)
-        # And the page does not wait there any more.
-        assert (await get(port, f"/state?wait=0&after={last['cursor']}")).status == 204
+    purgatory.watch(Wait(None), ["key"])
+    known = await state(port)
+    poll = asyncio.create_task(state(port, known["cursor"]))
+    await asyncio.sleep(0.1)
+    assert not poll.done()
+    purgatory.close()
+    last = await asyncio.wait_for(poll, 5)
+    assert (last["state"], last["statistics"]["pending"], last["statistics"]["failed"]) == ("closed", 0, 1)
+    # And the page does not wait there any more.
+    assert (await get(port, f"/state?wait=0&after={last['cursor']}")).status == 204
 
 
 async def test_purgatory_may_be_started_later_than_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_purgatory_that_is_started_in_the_next_loop_is_followed() -> None:
     assert [answer["statistics"]["pending"] for answer in answers] == [1, 0, 1, 0]
 
 
-async def test_purgatory_that_is_started_in_another_loop_is_let_go() -> None:
+async def test_purgatory_that_is_started_in_another_loop_is_let_go(purgatory: Purgatory, port: int) -> None:
     async def live() -> None:
         async with purgatory:
             started.set()
@@ -80,24 +80,23 @@ async def test_purgatory_that_is_started_in_another_loop_is_let_go() -> None:
 
     started, stop = threading.Event(), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(live()))
-    async with shown() as (purgatory, port):
-        known = await state(port)
-        poll = asyncio.create_task(get(port, f"/state?after={known['cursor']}"))
-        await asyncio.sleep(0.2)
-        purgatory.close()
-        thread.start()
-        started.wait()  # this loop has not had a turn since
-        refused = [await get(port, path) for path in ("/state", "/search?key=x")]
-        assert [answer.status for answer in refused] == [409, 409]
-        assert b"another event loop" in refused[0].body
-        stop.set()
-        await asyncio.to_thread(thread.join)
-        assert (await poll).json["state"] == "closed"
+    known = await state(port)
+    poll = asyncio.create_task(get(port, f"/state?after={known['cursor']}"))
+    await asyncio.sleep(0.2)
+    purgatory.close()
+    thread.start()
+    started.wait()  # this loop has not had a turn since
+    refused = [await get(port, path) for path in ("/state", "/search?key=x")]
+    assert [answer.status for answer in refused] == [409, 409]
+    assert b"another event loop" in refused[0].body
+    stop.set()
+    await asyncio.to_thread(thread.join)
+    assert (await poll).json["state"] == "closed"
 
 
-async def test_too_many_polls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_polls_are_refused(purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "MAX_POLLS", 3)
-    async with shown() as (_, port):
+    async with serve(Inspector([purgatory])) as port:
         known = await state(port)
         polls = [asyncio.create_task(get(port, f"/state?after={known['cursor']}")) for _ in range(4)]
         done, waiting = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
@@ -107,7 +106,7 @@ async def test_too_many_polls_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
             poll.cancel()
 
 
-async def test_ten_pages_cost_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ten_pages_cost_as_one(purgatory: Purgatory, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = 0
 
     async def counted(purgatory: Purgatory, names: Names) -> snapshot.Row:
@@ -116,16 +115,17 @@ async def test_ten_pages_cost_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
         return await take_keys(purgatory, names)
 
     monkeypatch.setattr(snapshot, "take_keys", counted)
-    async with shown() as (purgatory, port):
-        first = await state(port)
-        purgatory.watch(Wait(None), ["key"])
-        answers = await asyncio.gather(*(state(port, first["cursor"]) for _ in range(10)))
-        assert {answer["statistics"]["pending"] for answer in answers} == {1}
-        await asyncio.sleep(0.2)  # time for ten snapshots of the figures, which have not changed
-        assert taken == 2
+    first = await state(port)
+    purgatory.watch(Wait(None), ["key"])
+    answers = await asyncio.gather(*(state(port, first["cursor"]) for _ in range(10)))
+    assert {answer["statistics"]["pending"] for answer in answers} == {1}
+    await asyncio.sleep(0.2)  # time for ten snapshots of the figures, which have not changed
+    assert taken == 2
 
 
-async def test_no_snapshot_is_taken_when_no_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_snapshot_is_taken_when_no_page_is_open(
+    purgatory: Purgatory, inspector: Inspector, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken = 0
 
     def counted(purgatory: Purgatory, names: Names) -> snapshot.Row:
@@ -134,42 +134,38 @@ async def test_no_snapshot_is_taken_when_no_page_is_open(monkeypatch: pytest.Mon
         return take_figures(purgatory, names)
 
     monkeypatch.setattr(snapshot, "take_figures", counted)
-    async with Purgatory() as purgatory:
-        inspector = Inspector([purgatory])
-        async with serve(inspector) as port:
-            known = await state(port)
-            poll = asyncio.create_task(state(port, known["cursor"]))
-            await until(lambda: taken > 3)
-            poll.cancel()
-            await until(lambda: polls_of(inspector).num_delayed == 0)
-            await asyncio.sleep(0.1)
-            before = taken
-            purgatory.watch(Wait(None), ["key"])
-            await asyncio.sleep(0.2)
-            assert taken == before
-            again = await state(port)
-            assert again["statistics"]["pending"] == 1
-            assert again["history"][0] == known["history"][0]
+    known = await state(port)
+    poll = asyncio.create_task(state(port, known["cursor"]))
+    await until(lambda: taken > 3)
+    poll.cancel()
+    await until(lambda: polls_of(inspector).num_delayed == 0)
+    await asyncio.sleep(0.1)
+    before = taken
+    purgatory.watch(Wait(None), ["key"])
+    await asyncio.sleep(0.2)
+    assert taken == before
+    again = await state(port)
+    assert again["statistics"]["pending"] == 1
+    assert again["history"][0] == known["history"][0]
 
 
-async def test_history_tells_what_is_new_and_when_nothing_was() -> None:
-    async with shown() as (purgatory, port):
-        first = await state(port)
-        assert [row[1:] for row in first["history"]] == [[0, 0, 0, 0, 0]]
-        poll = asyncio.create_task(state(port, first["cursor"]))
-        await asyncio.sleep(0.3)
-        purgatory.watch(Wait(None), ["key"])
-        second = await poll
-        still, moved = second["history"]
-        assert (still[1:], moved[1:]) == ([0, 0, 0, 0, 0], [1, 0, 0, 0, 0])
-        assert moved[0] - still[0] < 0.2 < moved[0] - first["history"][0][0]
-        assert second["now"] >= moved[0]
-        assert (await state(port))["history"] == [*first["history"], still, moved]
+async def test_history_tells_what_is_new_and_when_nothing_was(purgatory: Purgatory, port: int) -> None:
+    first = await state(port)
+    assert [row[1:] for row in first["history"]] == [[0, 0, 0, 0, 0]]
+    poll = asyncio.create_task(state(port, first["cursor"]))
+    await asyncio.sleep(0.3)
+    purgatory.watch(Wait(None), ["key"])
+    second = await poll
+    still, moved = second["history"]
+    assert (still[1:], moved[1:]) == ([0, 0, 0, 0, 0], [1, 0, 0, 0, 0])
+    assert moved[0] - still[0] < 0.2 < moved[0] - first["history"][0][0]
+    assert second["now"] >= moved[0]
+    assert (await state(port))["history"] == [*first["history"], still, moved]
 
 
-async def test_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_history_is_bounded(purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "HISTORY", 5)
-    async with shown() as (purgatory, port):
+    async with serve(Inspector([purgatory])) as port:
         found = await state(port)
         for _ in range(10):
             purgatory.watch(Wait(None), ["key"])

@@ -7,8 +7,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from abc import abstractmethod
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, Self
@@ -16,7 +18,7 @@ from typing import ClassVar, Self
 import pytest
 from private_servers import free_port
 
-from ..helpers import Peer, listens, wait_until
+from ..helpers import Peer, Served, listens, wait_until
 from .recipes import changed, recipe
 
 Address = tuple[str, int]
@@ -128,3 +130,17 @@ class Apache(Proxy):
 
     def arguments(self, folder: Path) -> list[str]:
         return ["-D", "FOREGROUND", "-f", str(folder / "config")]
+
+
+#: A wait that no test sees the end of.
+LONG = 20
+
+
+@contextmanager
+def ends(served: Served, **expected: int) -> Iterator[None]:
+    """So many polls end in here as completed, expired, cancelled or failed, and that much sooner than LONG."""
+    before = served.statistics()
+    start = time.monotonic()
+    yield
+    served.wait_for(pending=0, **{how: before[how] + count for how, count in expected.items()})
+    assert time.monotonic() - start < LONG / 4

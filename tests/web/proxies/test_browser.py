@@ -14,8 +14,7 @@ from private_servers import free_port
 from selenium import webdriver
 
 from ..helpers import Served, read, wait_until
-from .endings import LONG, ends
-from .programs import Nginx
+from .programs import LONG, Nginx, ends
 from .recipes import changed, recipe
 
 #: Where the page of another origin than the app is. The browser is told that it is at the app's address.
@@ -102,29 +101,24 @@ def elsewhere(driver: webdriver.Chrome, served: Served) -> Iterator[Browser]:
     yield from opened(driver, served, elsewhere=True)
 
 
-@pytest.fixture(params=[False, True], ids=["same_origin", "cross_origin"])
-def either(request: pytest.FixtureRequest, driver: webdriver.Chrome, served: Served) -> Iterator[Browser]:
-    yield from opened(driver, served, request.param)
-
-
-def test_client_resumes_by_etag_and_starts_over_when_it_is_gone(either: Browser, topic: str) -> None:
-    either.start(f"{either.app}/polls/{topic}")
+def test_client_resumes_by_etag_and_starts_over_when_it_is_gone(elsewhere: Browser, topic: str) -> None:
+    elsewhere.start(f"{elsewhere.app}/polls/{topic}")
     for path, since, version in [("", None, "0"), ("?gone", "0", "1"), ("", None, "2")]:
-        either.until("window.news.at(-1)?.slice(0, 3)", [topic, since, version])
-        either.served.wait_for(pending=1)
-        either.served.ask(f"POST /polls/{topic}{path}")
+        elsewhere.until("window.news.at(-1)?.slice(0, 3)", [topic, since, version])
+        elsewhere.served.wait_for(pending=1)
+        elsewhere.served.ask(f"POST /polls/{topic}{path}")
 
 
-def test_stream_is_resumed_by_its_last_id(either: Browser, topic: str) -> None:
-    either.served.ask(f"POST /polls/{topic}")
-    either.run(
+def test_stream_is_resumed_by_its_last_id(elsewhere: Browser, topic: str) -> None:
+    elsewhere.served.ask(f"POST /polls/{topic}")
+    elsewhere.run(
         "window.news = []; const [url] = arguments; window.controller = new AbortController();"
         "(async () => { for await (const { id, data } of events(url, { after: '0', signal: controller.signal }))"
         " news.push([id, JSON.parse(data)[1]]); })()",
-        f"{either.app}/events/{topic}",
+        f"{elsewhere.app}/events/{topic}",
     )
-    either.until("window.news", [["1", "0"]])
-    either.run("controller.abort()")
+    elsewhere.until("window.news", [["1", "0"]])
+    elsewhere.run("controller.abort()")
 
 
 @pytest.mark.slow

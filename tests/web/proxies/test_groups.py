@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Any
+from contextlib import ExitStack, suppress
+from typing import Any, Self
 
 import pytest
+from private_servers import Redis, free_port
 
-from ..helpers import read, wait_until
-from .endings import LONG
-from .groups import Group, GroupsRedis
-from .programs import HAProxy, Nginx, Proxy
+from ..helpers import ENV, Peer, listens, read, wait_until
+from .programs import LONG, HAProxy, Nginx, Proxy
 from .recipes import recipe
 
 PLACES = ("127.0.0.1:8001", "127.0.0.1:8002")
@@ -102,3 +105,45 @@ def test_control_without_the_hash_some_stay_parked(kind: type[Proxy], groups: li
         for poll in polls:
             poll.close()
         wait_for(groups, 0)
+
+
+WORKERS = 2
+
+
+class GroupsRedis(Redis):
+    """Its user may use the channels of the groups alone."""
+
+    settings = ("user groups on >secret ~* resetchannels &group-1 &group-2 +@all",)
+
+
+class Group(Peer):
+    """Workers behind one port, as the page says: ``uvicorn --workers 2 --port 8001``."""
+
+    def __init__(self, redis: Redis, channel: str) -> None:
+        super().__init__()
+        self.address = ("127.0.0.1", free_port())
+        arguments = ["--factory", "--workers", str(WORKERS), "--port", str(self.address[1]), "--log-level", "warning"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "web.proxies.grouped:app", *arguments],
+            env=ENV | {"REDIS_URL": redis.url(user="groups:secret"), "CHANNEL": channel},
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        wait_until(lambda: listens(self.address))
+        return self
+
+    def stop(self, failed: bool) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def statistics(self) -> dict[int, dict[str, Any]]:
+        """Of each worker, by its process id. Which one answers is chance."""
+        found: dict[int, dict[str, Any]] = {}
+        end = time.monotonic() + 30
+        while len(found) < WORKERS:
+            assert time.monotonic() < end, f"only one worker answers: {found}"
+            worker = self.ask("GET /statistics").json
+            found.setdefault(worker["pid"], worker)
+        return found

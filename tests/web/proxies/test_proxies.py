@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from ..helpers import Leave, Served, read
-from .endings import LONG, ends
-from .programs import Apache, HAProxy, Nginx, Proxy
+from .programs import LONG, Apache, HAProxy, Nginx, Proxy, ends
 
 APP = ("uvicorn-asyncio-h11", "proxies.app:starlette")
 #: How long each proxy on the page waits for the app, in its words.
