@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -50,6 +51,34 @@ class Valkey(AclRedis):
 
 #: One of each kind.
 KINDS: dict[str, type[Server]] = {"postgres": Postgres, "redis": AclRedis}
+
+
+async def run_sql(url: str, sql: str, *arguments: Any) -> Any:
+    """Run *sql* on the PostgreSQL at *url*. Returns: with *arguments*, the value that it finds."""
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        return await (connection.fetchval(sql, *arguments) if arguments else connection.execute(sql))
+    finally:
+        await connection.close()
+
+
+async def connections(server: Server) -> int:
+    """Return how many other connections the server has."""
+    if server.kind == "redis":
+        import redis.asyncio
+
+        async with redis.asyncio.Redis.from_url(server.url()) as client:
+            return len(await client.client_list()) - 1
+    count = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = $1"
+    return int(await run_sql(server.url(), count, "client backend")) - 1
+
+
+async def no_connections(server: Server) -> None:
+    async with asyncio.timeout(10.0):
+        while await connections(server):  # noqa: ASYNC110 it is the server's state
+            await asyncio.sleep(0.02)
 
 
 def bus_on(url: str, targets: Iterable[Target], **options: Any) -> Bus:

@@ -12,34 +12,13 @@ from private_servers import Server
 from aiopurgatory.bus import BusClosedError
 from aiopurgatory.bus.engine import Engine, Link
 
-from .servers import bus_on, engine_on
+from .servers import bus_on, engine_on, no_connections
 from .waits import until
 
 #: How often each is tried, if all of it: a connection to PostgreSQL takes 10 ms.
 TIMES = {"redis": 300, "postgres": 100}
 
 each_share = pytest.mark.parametrize("share", [5, pytest.param(1, marks=pytest.mark.chaos)], ids=["a_fifth", "all"])
-
-
-async def connections(server: Server) -> int:
-    """Return how many other connections the server has."""
-    if server.kind == "redis":
-        import redis.asyncio
-
-        async with redis.asyncio.Redis.from_url(server.url()) as client:
-            return len(await client.client_list()) - 1
-    import asyncpg
-
-    connection = await asyncpg.connect(server.url())
-    count = await connection.fetchval("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
-    await connection.close()
-    return int(count) - 1
-
-
-async def no_connections(server: Server) -> None:
-    async with asyncio.timeout(10.0):
-        while await connections(server):  # noqa: ASYNC110 it is the server's state
-            await asyncio.sleep(0.02)
 
 
 async def iterations_of(task: asyncio.Task[Any], most: float = float("inf")) -> int:

@@ -14,7 +14,7 @@ from private_servers import Server
 
 from aiopurgatory.bus import Bus, BusConnectError
 
-from .servers import bus_on, proxied
+from .servers import bus_on, proxied, run_sql
 from .waits import Recorder, said_by_child, until
 
 
@@ -26,11 +26,7 @@ async def plainly(server: Server, message: str) -> None:
         async with redis.asyncio.Redis.from_url(server.url()) as client:
             await client.publish("aiopurgatory", message)
     else:
-        import asyncpg
-
-        connection = await asyncpg.connect(server.url())
-        await connection.execute("SELECT pg_notify('aiopurgatory', $1)", message)
-        await connection.close()
+        await run_sql(server.url(), "SELECT pg_notify('aiopurgatory', $1)", message)
 
 
 def pair_on(server: Server, there: Recorder, **options: float) -> tuple[Bus, Bus]:

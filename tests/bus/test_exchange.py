@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 import pytest
 
 from aiopurgatory.bus.exchange import MAX_MALFORMED, Exchange
-from aiopurgatory.bus.gaps import MAX_ORIGINS, SPACING, Pace
+from aiopurgatory.bus.gaps import MAX_ORIGINS, Pace
 from aiopurgatory.bus.keys import MAX_MESSAGE, encode
 from aiopurgatory.bus.missed import Missed
 from aiopurgatory.bus.outbox import Outbox
@@ -301,21 +301,6 @@ def test_hear_hostile_message_costs_little(what: str) -> None:
 
 
 # checks of everything that messages ask for
-
-
-def test_hear_everything_often_is_spaced_and_none_is_lost(up: Process) -> None:
-    up.exchange.hear("*", 1.0)
-    assert up.checked == [ALL]
-    for hundredth in range(1, 20):
-        up.exchange.hear("*", 1.0 + hundredth / 100)
-    assert up.checked == [ALL]
-    assert up.exchange.next_at() == 1.0 + SPACING
-    up.exchange.tick(1.0 + SPACING)
-    assert up.checked == [ALL] * 2
-    up.exchange.tick(5.0)
-    assert up.checked == [ALL] * 2
-    up.exchange.hear("*", 5.0)
-    assert up.checked == [ALL] * 3
 
 
 @pytest.mark.parametrize("end", [Exchange.broken, Exchange.closed, Exchange.confirmed])

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 import pytest
+from bus.servers import run_sql  # type: ignore[import-not-found]
 from private_servers import Postgres, Redis, Server
 
 from aiopurgatory.streams import EventLog, MemoryLog
@@ -85,13 +86,9 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 async def make_tables(url: str) -> None:
-    import asyncpg
-
     from aiopurgatory.streams.postgres import tables_sql
 
-    connection = await asyncpg.connect(url)
-    await connection.execute(tables_sql())
-    await connection.close()
+    await run_sql(url, tables_sql())
 
 
 def log_at(url: str, **options: Any) -> EventLog:

@@ -1,13 +1,15 @@
-"""Commands to Redis on one connection."""
+"""Commands to Redis on one connection, to a real server."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from private_servers import Redis
 
 pytest.importorskip("redis")
 
@@ -16,71 +18,53 @@ from aiopurgatory.streams import StoreDownError
 from aiopurgatory.streams.redis import Commands, OtherLifeError
 
 
-class Connection(asyncio.Transport):
-    """A connection that answers each command: with an answer, or not. The next write raises *interrupt*, if any."""
-
-    def __init__(self, is_silent: bool) -> None:
-        super().__init__()
-        self.is_silent = is_silent
-        self.is_open = True
-        self.interrupt: BaseException | None = None
-
-    def transport(self) -> Connection:
-        return self
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.protocol: Any = protocol
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        interrupt, self.interrupt = self.interrupt, None
-        if interrupt is not None:
-            raise interrupt
-        if not self.is_silent:
-            answers = b"+answer\r\n" * bytes(data).count(b"GET")
-            asyncio.get_running_loop().call_soon(self.protocol.data_received, answers)
-
-    def abort(self) -> None:
-        self.is_open = False
-
-
 class Interrupt(BaseException):
     """Raised by a signal handler, such as that of a test's timeout."""
 
 
-class FakeServer(RedisServer):
+def interrupt(wire: Any) -> None:
+    """Let a signal arrive while *wire* sends its next command."""
+
+    def write(data: bytes) -> None:
+        raise Interrupt
+
+    wire._transport = SimpleNamespace(write=write)
+
+
+class ManyLives(RedisServer):
     """Its data has a new life at each connection. Connecting takes until *connecting* is set."""
 
-    def __init__(self) -> None:
-        super().__init__("redis://127.0.0.1")
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self.connecting = asyncio.Event()
-        self.lives = 0
-        self.is_silent = False
-        self.loses_cancellations = False
-        self.connections: list[Connection] = []
-        self.interrupt: BaseException | None = None
+        self.wires: list[Wire] = []
+        self.is_silent = self.interrupts = self.loses_cancellations = False
 
     async def connect_to_master(self, lost: Callable[[Exception], object]) -> Wire:
         with suppress(*[asyncio.CancelledError] * self.loses_cancellations):
             await self.connecting.wait()
-        self.connections.append(Connection(self.is_silent))
-        self.connections[-1].interrupt, self.interrupt = self.interrupt, None
-        wire = Wire(self.connections[-1], lost)
-        self.lives += 1
-        wire.life = f"life {self.lives}"
+        wire = await super().connect_to_master(lost)
+        self.wires.append(wire)
+        wire.life = f"life {len(self.wires)}"
+        if self.is_silent:
+            wire._transport.pause_reading()  # type: ignore[attr-defined]
+        if self.interrupts:
+            self.interrupts = False
+            interrupt(wire)
         return wire
 
 
-def begun(called: Commands, life: str | None, key: str) -> asyncio.Task[Any]:
-    return asyncio.create_task(called.call(life, "GET", key))
+def begun(called: Commands, life: str | None, text: str) -> asyncio.Task[Any]:
+    return asyncio.create_task(called.call(life, "ECHO", text))
 
 
 @pytest.fixture
-def server() -> FakeServer:
-    return FakeServer()
+def server(own_redis: Redis) -> ManyLives:
+    return ManyLives(own_redis.url())
 
 
 @pytest.fixture
-async def called(server: FakeServer) -> AsyncIterator[Commands]:
+async def called(server: ManyLives) -> AsyncIterator[Commands]:
     """Commands to a server that takes long to connect to."""
     called = Commands(server, 5.0)
     yield called
@@ -88,35 +72,36 @@ async def called(server: FakeServer) -> AsyncIterator[Commands]:
 
 
 @pytest.fixture
-async def up(server: FakeServer, called: Commands) -> Commands:
+async def up(server: ManyLives, called: Commands) -> Commands:
     """Commands to a server that is connected to at once."""
     server.connecting.set()
     return called
 
 
 async def test_call_for_another_life_is_not_sent(up: Commands) -> None:
-    assert await up.call(None, "GET", "x") == ("life 1", b"answer")
-    assert await up.call("life 1", "GET", "x") == ("life 1", b"answer")
+    assert await up.call(None, "ECHO", "x") == ("life 1", b"x")
+    assert await up.call("life 1", "ECHO", "x") == ("life 1", b"x")
     with pytest.raises(OtherLifeError):
-        await up.call("life 0", "GET", "x")
+        await up.call("life 0", "ECHO", "x")
 
 
-async def test_call_cancelled_while_connecting_ends_no_other(server: FakeServer, called: Commands) -> None:
+async def test_call_cancelled_while_connecting_ends_no_other(server: ManyLives, called: Commands) -> None:
     cancelled, other = begun(called, "life 0", "x"), begun(called, None, "y")
     await asyncio.sleep(0)
     cancelled.cancel()
     server.connecting.set()
-    assert await other == ("life 1", b"answer")
-    assert await called.call(None, "GET", "z") == ("life 1", b"answer")
+    assert await other == ("life 1", b"y")
+    assert await called.call(None, "ECHO", "z") == ("life 1", b"z")
 
 
-async def test_call_without_an_answer_fails_all_in_time(server: FakeServer) -> None:
+async def test_call_without_an_answer_fails_all_in_time(server: ManyLives) -> None:
     server.connecting.set()
     called = Commands(server, 0.2)
-    assert await called.call(None, "GET", "x") == ("life 1", b"answer")
+    assert await called.call(None, "ECHO", "x") == ("life 1", b"x")
     await asyncio.sleep(0.1)
     server.is_silent = True
-    server.connections[0].protocol.connection_lost(ConnectionError("it is lost"))
+    server.wires[0]._transport.abort()
+    await asyncio.sleep(0.01)
     started = asyncio.get_running_loop().time()
     late = [begun(called, None, "x"), begun(called, None, "y")]
     for answer in late:
@@ -124,36 +109,36 @@ async def test_call_without_an_answer_fails_all_in_time(server: FakeServer) -> N
             await answer
     assert 0.19 < asyncio.get_running_loop().time() - started < 1.0
     server.is_silent = False
-    assert await called.call(None, "GET", "x") == ("life 3", b"answer")
+    assert await called.call(None, "ECHO", "x") == ("life 3", b"x")
     await called.aclose()
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["cancelled", "cancellation_lost"])
-async def test_aclose_ends_calls_that_wait(server: FakeServer, called: Commands, loses: bool) -> None:
+async def test_aclose_ends_calls_that_wait(server: ManyLives, called: Commands, loses: bool) -> None:
     server.loses_cancellations = loses
     waiting = begun(called, None, "x")
     await asyncio.sleep(0.01)
     await called.aclose()
-    assert [connection.is_open for connection in server.connections] == [False] * loses
+    assert [wire._transport.is_closing() for wire in server.wires] == [True] * loses
     with pytest.raises(StoreDownError):
         await waiting
 
 
-async def test_call_after_an_interrupted_one_gets_its_own_answer(server: FakeServer, up: Commands) -> None:
-    assert await up.call(None, "GET", "x") == ("life 1", b"answer")
-    server.connections[0].interrupt = Interrupt()
+async def test_call_after_an_interrupted_one_gets_its_own_answer(server: ManyLives, up: Commands) -> None:
+    assert await up.call(None, "ECHO", "x") == ("life 1", b"x")
+    interrupt(server.wires[0])
     with pytest.raises(Interrupt):
-        await up.call(None, "GET", "x")
+        await up.call(None, "ECHO", "x")
     async with asyncio.timeout(2.0):
-        assert await up.call(None, "GET", "y") == ("life 2", b"answer")
+        assert await up.call(None, "ECHO", "y") == ("life 2", b"y")
 
 
-async def test_calls_whose_sending_is_interrupted_all_fail(server: FakeServer, called: Commands) -> None:
-    server.interrupt = Interrupt()
+async def test_calls_whose_sending_is_interrupted_all_fail(server: ManyLives, called: Commands) -> None:
+    server.interrupts = True
     interrupted, other = [begun(called, "life 1", key) for key in "xy"]
     server.connecting.set()
     with pytest.raises(Interrupt):
         await asyncio.wait_for(interrupted, 2.0)
     with pytest.raises(StoreDownError):
         await asyncio.wait_for(other, 2.0)
-    assert await called.call(None, "GET", "z") == ("life 2", b"answer")
+    assert await called.call(None, "ECHO", "z") == ("life 2", b"z")

@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 import pytest
+from bus.servers import run_sql  # type: ignore[import-not-found]
 
 from aiopurgatory.streams import EventLog
 from aiopurgatory.streams.store import NEWEST
@@ -105,16 +106,12 @@ async def test_redis_expiry_is_that_of_the_topic(url: str, new_log: Open, topic:
 
 @pytest.mark.parametrize("kind", ["postgres"], indirect=True, scope="session")
 async def test_postgres_start_of_a_script_deletes_no_room(url: str, new_log: Open, topic: str) -> None:
-    import asyncpg
-
     app, script = await new_log(keep_seconds=WEEK), await new_log()
     await app.append(topic, "hello")
     await script.append(topic, "from a script")
     await script.append("control", "hello")
-    connection = await asyncpg.connect(url)
     quiet = "UPDATE events_topics SET touched = touched - interval '2 days', expires = expires - interval '2 days'"
-    await connection.execute(quiet)
-    await connection.close()
+    await run_sql(url, quiet)
     async with log_at(url) as starting:
         while await starting.last_id("control") is not None:  # noqa: ASYNC110 it is swept in the background
             await asyncio.sleep(0.01)

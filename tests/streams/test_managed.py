@@ -7,7 +7,6 @@ import gc
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from private_servers import Postgres, Redis, Server, program
@@ -15,7 +14,7 @@ from private_servers import Postgres, Redis, Server, program
 asyncpg = pytest.importorskip("asyncpg")
 pytest.importorskip("redis")
 
-from bus.servers import ClusterRedis, PgBouncer  # type: ignore[import-not-found] # noqa: E402
+from bus.servers import ClusterRedis, PgBouncer, no_connections, run_sql  # type: ignore[import-not-found] # noqa: E402
 
 from aiopurgatory import GoneError, PurgatoryError  # noqa: E402
 from aiopurgatory.bus import BusConnectError  # noqa: E402
@@ -31,14 +30,6 @@ from .conftest import data_of, log_at, make_tables, until  # noqa: E402
 
 class WithAof(Redis):
     settings = ("appendonly yes", "appendfsync no", "auto-aof-rewrite-percentage 0")
-
-
-async def run_sql(url: str, sql: str, *arguments: Any) -> Any:
-    connection = await asyncpg.connect(url)
-    try:
-        return await (connection.fetchval(sql, *arguments) if arguments else connection.execute(sql))
-    finally:
-        await connection.close()
 
 
 def piped(tool: str, server: Server, *options: str, text: bytes | None = None) -> bytes:
@@ -260,23 +251,11 @@ def test_loop_that_ends_without_aclose_leaves_no_session(own_server: Server) -> 
     async def use() -> None:
         await log.append("room", "x")
 
-    async def sessions() -> int:
-        if isinstance(own_server, Postgres):
-            sql = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = $1 AND pid <> pg_backend_pid()"
-            return int(await run_sql(own_server.url(), sql, "client backend"))
-        return int((await own_server.asked("INFO clients")).split("connected_clients:")[1].split()[0]) - 1  # type: ignore[attr-defined]
-
     gc.disable()  # it would hang up
     try:
         for _ in range(3):
             asyncio.run(use())
-
-            async def hung_up() -> None:
-                async with asyncio.timeout(5.0):
-                    while await sessions():  # noqa: ASYNC110
-                        await asyncio.sleep(0.02)
-
-            asyncio.run(hung_up())
+            asyncio.run(no_connections(own_server))
     finally:
         gc.enable()
 

@@ -378,11 +378,13 @@ async def test_append_that_a_closed_store_refuses_says_it_is_closed(
 # producers
 
 
-async def test_append_waits_through_an_outage(world: World) -> None:
+async def test_append_and_end_wait_through_an_outage(world: World) -> None:
     async with world.log.run("x", lease=LEASE) as run:
         await run.append("a")
         world.outage(LEASE * 0.97)  # the last try is made when the lease is over
         await run.append("b")
+        world.outage(LEASE * 0.8)
+    assert not world.server.is_down
     assert await data_of(world.log, "x") == ["a", "b", "done"]
 
 
@@ -422,7 +424,8 @@ async def test_append_without_patience_tries_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("fault", ["reply lost", "not made"])
-async def test_append_repeated_by_the_log_adds_one_event(world: World, fault: str) -> None:
+async def test_run_whose_writes_are_repeated_has_each_once(world: World, fault: str) -> None:
+    world.store.faults = [fault]
     async with world.log.run("x", lease=LEASE) as run:
         for number in range(10):
             world.store.faults = [fault] * (number % 3)
@@ -437,13 +440,6 @@ async def test_end_whose_reply_was_lost_is_its_own(world: World) -> None:
     assert await world.log.end("x") == await world.log.last_id("x")
     with pytest.raises(EndedError):
         await world.log.end("x")
-
-
-async def test_run_begins_once_though_the_reply_is_lost(world: World) -> None:
-    world.store.faults = ["reply lost"]
-    async with world.log.run("x", lease=LEASE) as run:
-        await run.append("a")
-    assert await data_of(world.log, "x") == ["a", "done"]
 
 
 async def test_run_that_could_not_begin_is_entered_again(world: World) -> None:
@@ -514,14 +510,6 @@ async def test_run_left_in_an_outage_does_not_keep_its_task(world: World, how: s
     assert world.now() - began <= PARTING
     assert world.server.is_down
     assert await data_of(world.log, "x") == ["a", how]  # it was written in the background
-
-
-async def test_run_done_in_an_outage_waits_for_its_end(world: World) -> None:
-    async with world.log.run("x", lease=LEASE) as run:
-        await run.append("a")
-        world.outage(LEASE * 0.8)
-    assert not world.server.is_down
-    assert await data_of(world.log, "x") == ["a", "done"]
 
 
 async def test_run_done_in_a_long_outage_raises(world: World, caplog: pytest.LogCaptureFixture) -> None:
