@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aiopurgatory.bus.keys import MAX_DEPTH, MAX_LINE, MAX_MESSAGE, MalformedError, decode, decode_all, encode, pack
@@ -223,6 +223,7 @@ def test_decode_any_text_is_a_key_or_malformed(line: str) -> None:
         hash(decode(line))
 
 
+@example(["x" * 9] * (MAX_MESSAGE // 5))  # no room is left in the first
 @given(st.lists(st.integers(1, MAX_LINE).map(lambda length: "x" * length), max_size=20))
 def test_pack_splits_and_keeps_order(lines: list[str]) -> None:
     messages = pack("@0123456789abcdef 123456", 9, lines)
