@@ -96,7 +96,7 @@ async def test_call_cancelled_while_connecting_ends_no_other(server: ManyLives, 
 
 async def test_call_without_an_answer_fails_all_in_time(server: ManyLives) -> None:
     server.connecting.set()
-    called = Commands(server, 0.2)
+    called = Commands(server, 1.0)
     assert await called.call(None, "ECHO", "x") == ("life 1", b"x")
     await asyncio.sleep(0.1)
     server.is_silent = True
@@ -107,7 +107,7 @@ async def test_call_without_an_answer_fails_all_in_time(server: ManyLives) -> No
     for answer in late:
         with pytest.raises(StoreDownError, match="did not answer in time"):
             await answer
-    assert 0.19 < asyncio.get_running_loop().time() - started < 1.0
+    assert 0.99 < asyncio.get_running_loop().time() - started < 5.0
     server.is_silent = False
     assert await called.call(None, "ECHO", "x") == ("life 3", b"x")
     await called.aclose()

@@ -103,7 +103,7 @@ async def test_stream_ends_when_its_login_does(subject: Any) -> None:
     await change()
     data, ended = await reading
     assert len(data) >= 1
-    assert end <= ended < end + 0.1
+    assert end <= ended < end + 5.0
     await change()
 
 
