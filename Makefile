@@ -117,7 +117,7 @@ ON_CLUSTER := tests/pipeline/test_cluster.py
 test-pipeline: $(READY)  ## run the slow pipeline tests: 50 kills, the whole command
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" --timeout 1800 tests/pipeline $(ON_CLUSTER:%=--ignore %) $(ARGS)
 
-test-cluster: $(READY)  ## test the pipeline on a master with two workers of which some are killed, and on Spark Connect: 4 minutes
+test-cluster: $(READY)  ## test the pipeline on a master with two workers of which some are killed, and on Spark Connect: 4 to 8 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" $(ON_CLUSTER) $(ARGS)
 
 test-attacks: $(READY) programs  ## test long polls and event streams on every real server and proxy, under hostile clients and crowds: 5 minutes

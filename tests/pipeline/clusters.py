@@ -26,7 +26,7 @@ SPARK = Path(pyspark.__file__).parent
 EXECUTOR = "CoarseGrainedExecutorBackend"
 JOB = "from aiopurgatory.cli import main\n\nraise SystemExit(main())\n"
 #: A process that lives for less than a minute is not worth Java's second compiler.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
