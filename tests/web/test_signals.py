@@ -128,6 +128,29 @@ def test_stop_signal_in_the_next_run_cancels_its_main_task() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_stop_signal_asked_for_as_a_run_ends_harms_no_later_run() -> None:
+    """As by a timer that is due when the main task is done: asyncio.run() has not put back its handler yet."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    asked: list[object] = []
+
+    def ask(run: object) -> None:
+        on_stop_signal(asked.clear)
+        asked.append(run)
+
+    async def main(late: bool) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if late:
+            task.add_done_callback(ask)
+        else:
+            ask(task)
+
+    for late in (True, False):
+        asyncio.run(main(late))
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert len(asked) == 2
+
+
 def test_stop_signal_in_another_thread_is_left_alone() -> None:
     before = signal.getsignal(signal.SIGTERM)
 

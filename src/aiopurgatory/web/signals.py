@@ -89,12 +89,15 @@ def require_purgatory(purgatory: object) -> None:
 
 
 def _put_ahead_of(number: int, former: _Handler) -> None:
-    ahead = _Ahead(former)
-    signal.signal(number, ahead)
     # asyncio.run() handles SIGINT by a partial with its main task. When that ends, asyncio.run() puts back the handler
     # before its own, but only if its own is in place. If not, the next asyncio.run() would not handle SIGINT.
-    main_task = getattr(former, "keywords", {}).get("main_task")
-    if isinstance(main_task, asyncio.Future):
+    main_task: Any = getattr(former, "keywords", {}).get("main_task")
+    is_run = isinstance(main_task, asyncio.Future)
+    if is_run and main_task.done():
+        return
+    ahead = _Ahead(former)
+    signal.signal(number, ahead)
+    if is_run:
 
         def put_back(_: object) -> None:
             if signal.getsignal(number) is ahead:
