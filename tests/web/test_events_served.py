@@ -100,7 +100,7 @@ def test_events_pass_djangos_gzip_only_as_identity(query: str, count: int) -> No
     pytest.importorskip("django")
     with Served("uvicorn-uvloop-httptools", "app_django:app") as served:
         url = "http://{}:{}/events/orders{}".format(*served.address, query)
-        with httpx.stream("GET", url, timeout=2.0) as response:
+        with httpx.stream("GET", url, timeout=5.0) as response:
             stream = Stream(response)
             stream.until(1)
             for _ in range(2):
