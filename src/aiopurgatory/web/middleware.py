@@ -93,14 +93,17 @@ class PurgatoryMiddleware:
                 await self._desk.start()
             return message
 
+        async def close() -> None:
+            if self._desk.loop in (loop, None):  # else this is garbage of a loop that vanished
+                await self._desk.aclose()
+
         async def close_and_send(message: Message) -> None:
             if message["type"].startswith("lifespan.shutdown."):  # the server may cancel this once it hears that
-                await self._desk.aclose()
+                await close()
             await send(message)
 
         loop = asyncio.get_running_loop()
         try:
             await self._app(scope, receive_and_open, close_and_send)
         finally:
-            if self._desk.loop in (loop, None):  # else this is garbage of a loop that vanished
-                await self._desk.aclose()
+            await close()
