@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -149,6 +150,28 @@ def test_stop_signal_asked_for_as_a_run_ends_harms_no_later_run() -> None:
         asyncio.run(main(late))
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert len(asked) == 2
+
+
+def test_stop_signal_asked_for_as_the_loop_closes_harms_no_later_run() -> None:
+    """asyncio.run() has put back Python's own handler, by which the next one knows that it may set another."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    asked: list[object] = []
+
+    async def left_open() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            on_stop_signal(asked.clear)
+            asked.append(asyncio.current_task())
+
+    async def main() -> None:
+        opened.append(left_open())
+        await anext(opened[0])
+
+    opened: list[AsyncIterator[None]] = []
+    asyncio.run(main())
+    assert len(asked) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_stop_signal_in_another_thread_is_left_alone() -> None:

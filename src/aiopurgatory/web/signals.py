@@ -35,7 +35,7 @@ def on_stop_signal(callback: Callable[[], object]) -> None:
     """Call *callback* on the running loop's next iteration after a stop signal, unless the loop is closed.
 
     The server's own handlers still run, whether they are installed before this or in the next two minutes. Signals
-    without a Python handler are left alone. Outside the main thread, this does nothing.
+    that nobody handles are left alone. Outside the main thread, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -52,7 +52,8 @@ def _put_ahead() -> None:
     """Put our handler ahead of the present ones."""
     for number in STOP_SIGNALS:
         handler = signal.getsignal(number)
-        if callable(handler) and not isinstance(handler, _Ahead):
+        # Python's own handler of SIGINT ends the loop by KeyboardInterrupt. asyncio.run() replaces no other.
+        if callable(handler) and handler is not signal.default_int_handler and not isinstance(handler, _Ahead):
             _put_ahead_of(number, handler)
 
 
