@@ -16,12 +16,12 @@ class Heartbeats(BaseHeartbeats, Generic[M]):
 
         async with Purgatory("heartbeat") as purgatory:
             missed: list[str] = []
-            sessions = Heartbeats(purgatory, "billing", timeout=0.25, on_missed=missed.append)
+            sessions = Heartbeats(purgatory, "billing", timeout=0.5, on_missed=missed.append)
             sessions.beat("ann")
             sessions.beat("bob")
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.3)
             sessions.beat("ann")
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.3)
             assert (missed, "ann" in sessions) == (["bob"], True)
 
     A beat moves the deadline of one operation. Nothing is created, watched or completed for it. ``len()`` counts the
