@@ -32,7 +32,7 @@ from aiopurgatory.pipeline.attempts import committed, sums, table
 from aiopurgatory.pipeline.fit import fit
 from aiopurgatory.pipeline.ingest import Counts, ingest, summary
 from aiopurgatory.pipeline.intake import LostRowsError
-from aiopurgatory.pipeline.journal_files import placed
+from aiopurgatory.pipeline.journal_files import located
 from aiopurgatory.pipeline.report import report
 from aiopurgatory.pipeline.rules import good
 from aiopurgatory.pipeline.tables import REPORT
@@ -131,7 +131,7 @@ def test_ingest_impossible_copy_of_a_row_the_good_one_counts(spark: SparkSession
     write(tmp_path / "journal", [operation(0), operation(1)], "b")
     counts = ingested(spark, tmp_path)
     assert (counts.rows_in, counts.duplicates, counts.counted) == (3, 0, 2)
-    assert quarantined(spark, tmp_path) == [("waited_us is negative", 0)]
+    assert quarantined(spark, tmp_path) == [("waited_us is not from 0 to a year", 0)]
     write(tmp_path / "journal", [operation(2, waited_us=-1)], "c")
     ingested(spark, tmp_path)
     write(tmp_path / "journal", [operation(2)], "d")  # repaired
@@ -193,7 +193,7 @@ def test_ingest_clock_ahead_of_its_file_quarantined(spark: SparkSession, tmp_pat
 def test_ingest_impossible_snapshots_quarantined(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "journal", [snapshot(), snapshot(checks=-1)], table="statistics")
     counts = ingest(spark, str(tmp_path / "journal"), str(tmp_path / "out"))["statistics"]
-    assert (counts.counted, dict(counts.quarantined)) == (1, {"checks is negative": 1})
+    assert (counts.counted, dict(counts.quarantined)) == (1, {"checks is not from 0 to 1e15": 1})
 
 
 # files
@@ -409,7 +409,7 @@ def test_ingest_killed_between_batches_seals_nothing(
     monkeypatch.setattr(command, "QUIET", timedelta(0))
     with monkeypatch.context() as patch:
         patch.setattr(command, "_quiet", None)  # fails behind the last batch
-        patch.setattr(command, "placed", lambda files: placed(files) if "f-0" in files[0].path else None)
+        patch.setattr(command, "located", lambda files: located(files) if "f-0" in files[0].path else None)
         with pytest.raises(TypeError):
             ingested(spark, tmp_path, max_files=1)
     assert ingested(spark, tmp_path) == Counts(files=2, rows_in=2)
@@ -468,7 +468,7 @@ def test_ingest_any_path_works(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "%41 [b] {c,d} 'é' ?*="
     for number, name in enumerate(names):
         write(folder / "journal", [operation(2 * number), operation(2 * number + 1, waited_us=-1)], name)
-    assert ingested(spark, folder) == Counts(9, 18, 0, Counter({"waited_us is negative": 9}))
+    assert ingested(spark, folder) == Counts(9, 18, 0, Counter({"waited_us is not from 0 to a year": 9}))
     assert counted(spark, folder) == 9
     assert ingested(spark, folder) == Counts()
 
