@@ -165,7 +165,7 @@ class Following(Closing, Generic[R]):
             error = TypeError(f"read must return a pair (since, value), or None; it returned {described(found)}")
         elif isinstance(exc, StopAsyncIteration):  # it would end the consumer's loop, as if all was well
             error = RuntimeError("read raised StopAsyncIteration")
-        elif self._pauses is not None and self._pauses.has_failed(exc):
+        elif self._pauses is not None and self._pauses.has_failed(op, exc):
             op.end(False)
             return None
         elif isinstance(exc, TypeError) and reading is not None and not isinstance(reading, Awaitable):

@@ -11,6 +11,7 @@ import os
 import sys
 from asyncio.exceptions import CancelledError
 from collections.abc import Hashable
+from math import inf
 from typing import Any, Final, final
 
 from .arguments import described
@@ -32,6 +33,8 @@ EVERY_IDLE: Final = 256
 #: checks that are counted apart.
 MAX_WARNINGS: Final = 20
 MAX_MISSED: Final = 20
+#: Seconds between two warnings of failed reads.
+QUIET: Final = 60.0
 #: The class and the keys of all further ones.
 OTHER: Final = ("other", "other")
 #: Longer keys, and tuples of more items, are not examined: that would take too long.
@@ -56,6 +59,7 @@ class Misuse(Finder):
         "_idle",
         "_loop",
         "_missed",
+        "_quiet_until",
         "_random",
         "_twins",
         "_warned",
@@ -73,6 +77,8 @@ class Misuse(Finder):
         self._random = 1
         #: Missed checks by class and kind of key.
         self._missed: dict[tuple[str, str], int] = {}
+        #: When the next failed read is logged, by the purgatory's clock.
+        self._quiet_until = -inf
         #: The kinds of mistakes that were logged.
         self._warned: set[Any] = set()
 
@@ -147,6 +153,17 @@ class Misuse(Finder):
             f"the reads for {described(op)} follow at once on each other, and take all the time of the loop. Does "
             "the read check its own key? Call check_and_complete() where the state changes",
         )
+
+    def failed_read(self, op: Operation, exc: BaseException) -> None:
+        """Warn, once a minute, why reads are repeated: else a mistake would pass for an outage, in silence."""
+        now = self._loop.time()
+        if now >= self._quiet_until:
+            self._quiet_until = now + QUIET
+            kind = kind_of(keys_of(op)[0])
+            self._warn(
+                f"a read for {name_of(op)}, waiting for a key of the kind {kind}, raised {described(exc)}, and will be "
+                "repeated, as retry_on= says. This is said once a minute, for all reads"
+            )
 
     def _distance(self) -> int:
         """Misses until the next one to be examined."""

@@ -56,10 +56,12 @@ class ReadPauses:
         self.error: Exception | None = None
         self.seconds = self._next()
 
-    def has_failed(self, exc: BaseException) -> bool:
-        """Returns: whether *exc* is survived."""
+    def has_failed(self, op: Operation, exc: BaseException) -> bool:
+        """A read for *op* raised *exc*. Returns: whether that is survived."""
         if not isinstance(exc, self._errors):
             return False
+        if not op.done():
+            owner_of(op).finder.failed_read(op, exc)
         self.seconds = min(backoff(self.failures, FIRST_PAUSE, LONGEST_PAUSE), self._next())
         self.failures += 1
         self.error = exc
@@ -129,7 +131,7 @@ async def read_until(
                         pauses.clear()
                 except BaseException as exc:
                     is_cancelled = reading.is_cancelled()
-                    is_survived = pauses is not None and not (is_cancelled or op.done()) and pauses.has_failed(exc)
+                    is_survived = pauses is not None and not (is_cancelled or op.done()) and pauses.has_failed(op, exc)
                     if not reading.leave() and not is_survived:
                         give_up(op, reading)
                         if isinstance(exc, Exception):

@@ -62,6 +62,39 @@ async def test_timeout_that_became_an_error_is_a_timeout(purgatory: Purgatory, w
 
 
 @ways
+async def test_read_that_fails_on_is_logged_each_minute(
+    purgatory: Purgatory, clock: ManualClock, way: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(since: Any = None) -> None:
+        raise DriverError("no table 'jobs'")
+
+    def lines() -> list[str]:
+        return [record.message for record in caplog.records if "no table 'jobs'" in record.message]
+
+    caplog.set_level(logging.WARNING, "aiopurgatory")
+    tasks = [asyncio.create_task(way(purgatory, broken)) for _ in range(3)]
+    await clock.advance(59.0)
+    assert len(lines()) == 1
+    assert "waiting for a key of the kind str" in lines()[0]
+    await clock.advance(12.0)  # the longest pause, and more
+    assert len(lines()) == 2
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize("end", ["complete_for_key", "cancel_for_key"])
+async def test_follow_that_ends_as_its_read_fails_ends(purgatory: Purgatory, end: str) -> None:
+    async def read(since: Any) -> None:
+        getattr(purgatory, end)("key")
+        raise DriverError
+
+    following: Any = purgatory.follow(["key"], read, retry_on=DriverError)
+    with pytest.raises(StopAsyncIteration if end == "complete_for_key" else asyncio.CancelledError):
+        await anext(following)
+
+
+@ways
 async def test_read_that_checks_its_own_key_stalls_nobody(
     purgatory: Purgatory, way: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:

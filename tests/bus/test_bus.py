@@ -251,6 +251,22 @@ async def test_aclose_in_an_outage_says_what_is_lost(server: MemoryServer, caplo
     assert caplog.text == ""
 
 
+async def test_outage_is_logged_once_a_minute(
+    server: MemoryServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with MemoryBus(server, []) as bus:
+        await bus.gap()
+        assert caplog.text == "", "the control: it is connected again at once"
+        server.is_down = True
+        await until(lambda: bool(caplog.records))
+        await asyncio.sleep(0.3)  # some attempts more
+        assert caplog.text.count("is not connected, and tries again: ") == 1
+        assert "the MemoryServer is down" in caplog.text
+        now = asyncio.get_running_loop().time
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now() + 60.0)
+        await until(lambda: len(caplog.records) == 2, 5.0)
+
+
 # purgatories as targets
 
 

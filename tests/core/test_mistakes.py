@@ -275,9 +275,7 @@ async def test_missed_trigger_of_many_kinds_counts_others_together(
     assert purgatory.statistics().missed_kinds[-1] == ("other", "other", 10)
 
 
-async def test_missed_trigger_not_if_the_checked_read_has_failed(
-    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_missed_trigger_not_if_the_checked_read_has_failed(purgatory: Purgatory, clock: ManualClock) -> None:
     answers: list[Any] = [[], OSError(), [1]]
 
     async def read() -> list[int]:
@@ -291,4 +289,4 @@ async def test_missed_trigger_not_if_the_checked_read_has_failed(
     purgatory.check_and_complete("key")
     await clock.advance(0.01)
     assert await waiting == [1]
-    assert (warned(caplog), purgatory.statistics().missed_triggers) == ([], 0)
+    assert purgatory.statistics().missed_triggers == 0

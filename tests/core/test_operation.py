@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
 import re
 import tracemalloc
@@ -182,6 +183,14 @@ async def test_repr_of_a_task_shows_the_operation_that_it_awaits(purgatory: Purg
     assert f"wait_for=<Awaiter of {op!r}>" in repr(task)
     op.cancel()
     await task
+
+
+async def test_copy_is_refused_and_the_purgatory_counts_on(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(9.0), ["key"])
+    with pytest.raises(TypeError, match=r"Op cannot be copied or pickled: it waits once; make another"):
+        copy.copy(op)
+    op.cancel()
+    assert purgatory.num_delayed == 0
 
 
 async def test_user_attributes_may_have_any_name(purgatory: Purgatory, clock: ManualClock) -> None:

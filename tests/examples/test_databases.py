@@ -139,6 +139,9 @@ async def test_publish_after_commit_of_sqlalchemy(names: dict[str, Any]) -> None
             for order in (1, 2):
                 await session.execute(text("SELECT 1"))
                 names["changed"](session.sync_session, ("orders", order))
+                for step in ("commit", "rollback"):  # of a savepoint: neither publishes nor forgets
+                    savepoint = await session.begin_nested()
+                    await getattr(savepoint, step)()
                 assert names["heard"].keys == []
                 await (session.rollback() if order == 1 else session.commit())
             assert names["heard"].keys == [("orders", 2)]

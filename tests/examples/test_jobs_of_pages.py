@@ -111,6 +111,18 @@ async def test_postgres_job_of_a_client_that_leaves_is_given_back(jobs: Any) -> 
         await until_given_back(jobs.tasks)
 
 
+async def test_postgres_claim_under_way_survives_an_outage(jobs: Any, postgres: Postgres) -> None:
+    blocker = await asyncpg.connect(postgres.url())
+    await blocker.execute("BEGIN; LOCK TABLE jobs")
+    worker = asyncio.create_task(jobs.claim(timeout=30.0))
+    await until_pending(jobs.purgatory, 1)
+    await asyncio.to_thread(postgres.kill)
+    await asyncio.to_thread(postgres.start)
+    await add(jobs, "sweep")
+    job = await asyncio.wait_for(worker, 20.0)
+    assert job["task"] == "sweep"
+
+
 async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis) -> None:
     names = blocks("from-redis.md", "after.py")
     client = redis_asyncio.Redis.from_url(redis.url(user="default:default-secret"), decode_responses=True)

@@ -135,7 +135,8 @@ async def test_append_in_a_transaction_of_psycopg(
     own_postgres: Postgres, log: PostgresLog, topic: str, autocommit: bool
 ) -> None:
     psycopg = pytest.importorskip("psycopg")
-    async with await psycopg.AsyncConnection.connect(own_postgres.url(), autocommit=autocommit) as connection:
+    options = {"autocommit": autocommit, "row_factory": psycopg.rows.dict_row}
+    async with await psycopg.AsyncConnection.connect(own_postgres.url(), **options) as connection:
         if autocommit:
             with pytest.raises(RuntimeError, match="connection must be in a transaction"):
                 await log.append(topic, "a", connection=connection)

@@ -135,3 +135,21 @@ async def test_refusal_that_leaves_a_handler_is_answered_503(
     ):
         assert answer.status == (200 if has_begun else 503)
         assert ("refused" in answer.headers) != has_begun
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_handler_whose_wait_was_cancelled_is_answered_503(site: Site, has_begun: bool) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        if has_begun:
+            await web.StreamResponse().prepare(request)
+        await site.purgatory.wait_for(lambda: None, [("user", 7)], timeout=60)
+        return web.Response()
+
+    async with site.served(handler) as address, asyncio.timeout(5.0):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        await until(lambda: site.purgatory.num_delayed == 1)
+        site.purgatory.cancel_for_key(("user", 7))
+        answer = await reader.read()  # to the end of the connection
+        assert answer.startswith(b"HTTP/1.1 200" if has_begun else b"HTTP/1.1 503")
+        writer.close()

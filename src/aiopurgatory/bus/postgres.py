@@ -138,7 +138,7 @@ async def fetch_in(connection: Any, sql: str, *arguments: Any) -> list[Any]:
         raise RuntimeError("connection must be in a transaction; use 'async with connection.transaction()'")
     if is_asyncpg:
         return list(await connection.fetch(sql, *arguments))
-    cursor = psycopg.AsyncRawCursor(connection)
+    cursor = psycopg.AsyncRawCursor(connection, row_factory=psycopg.rows.tuple_row)  # the connection may have another
     await cursor.execute(sql, arguments)
     return list(await cursor.fetchall())
 

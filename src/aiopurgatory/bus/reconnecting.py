@@ -37,10 +37,13 @@ class Reconnecting:
     Args:
         exchange: new ones for each start.
         timeout: seconds that connecting may take.
+        failed: called with the error of each further link that did not come up.
     """
 
-    def __init__(self, engine: Engine, exchange: Exchange, timeout: float) -> None:
-        self._engine, self.exchange, self._timeout = engine, exchange, timeout
+    def __init__(
+        self, engine: Engine, exchange: Exchange, timeout: float, failed: Callable[[Exception], object]
+    ) -> None:
+        self._engine, self.exchange, self._timeout, self._failed = engine, exchange, timeout, failed
         self._task: asyncio.Task[None] | None = None
         self._pauses: Final = Pauses(timeout)
         self._drive: Drive | None = None
@@ -112,6 +115,8 @@ class Reconnecting:
                 self.error = error = await self._broken(self._drive)
                 if not self.was_up:
                     return
+                if self._up_at is None:
+                    self._failed(error)
                 up_for = 0.0 if self._up_at is None else time() - self._up_at
                 timed_out = isinstance(error, TimeoutError | EchoLostError)
                 await asyncio.sleep(self._pauses.after(up_for, timed_out))

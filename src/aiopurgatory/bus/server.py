@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from contextvars import Context
 from functools import partial
 from math import inf
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from ..arguments import require_seconds
 from ..clock import running_loop
@@ -24,6 +24,9 @@ from .reconnecting import Reconnecting
 from .targets import Target
 
 logger = logging.getLogger("aiopurgatory")
+
+#: Seconds between two warnings of an outage.
+QUIET: Final = 60.0
 
 
 class BusOptions(TypedDict, total=False):
@@ -76,6 +79,8 @@ class ServerBus(Bus):
         super().__init__(targets, observers=observers, name=name)
         self._engine = engine
         self._timeout, self._pace = timeout, Pace(heartbeat, timeout, spread)
+        #: When the next failed attempt to connect again is logged.
+        self._quiet_until = -inf
         #: Of the newest start.
         self._reconnecting = self._new_reconnecting()
         #: Why its task has ended by itself.
@@ -181,7 +186,14 @@ class ServerBus(Bus):
         if self._listens and isinstance(self._engine, ReplayingEngine) and self._engine.replays:
             missed = Missed(2 * self._pace.noticed(), partial(logger.warning, "bus %r: %s", self.name))
         exchange = Exchange(secrets.token_hex(8), self._targets, self._pace, missed, self._listens)
-        return Reconnecting(self._engine, exchange, self._timeout)
+        return Reconnecting(self._engine, exchange, self._timeout, self._failed)
+
+    def _failed(self, error: Exception) -> None:
+        """Log, once a minute, why it cannot connect again."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._quiet_until:
+            self._quiet_until = now + QUIET
+            logger.warning("bus %r is not connected, and tries again: %s", self.name, self._engine.explain(error))
 
     def _is_connected(self) -> bool:
         return self._reconnecting.exchange.connected and self._is_open and self._pid == os.getpid()

@@ -87,6 +87,9 @@ class Finder:
     def endless_reads(self, op: Operation) -> None:
         """Reads for *op* follow at once on each other."""
 
+    def failed_read(self, op: Operation, exc: BaseException) -> None:
+        """A read for *op* raised *exc*, and will be repeated."""
+
 
 def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     """Return *observers*, each once. Raises: TypeError: one is not an Observer."""

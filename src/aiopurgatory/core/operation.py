@@ -222,6 +222,10 @@ class Operation(OperationSlots):
             waits = f" keys={described(self._op_keys)} waited={waited(self, owner.loop.time()):.3g} s"
         return f"<{type(self).__name__} {state} timeout={self.timeout}{waits}>"
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse to be copied: a copy would leave the timer and the keys a second time."""
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it waits once; make another")
+
 
 def waited(op: Operation, now: float) -> float:
     """Seconds since *op* was parked; 0 if the first try ended it."""

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import re
 import socket
 import time
 from collections import deque
@@ -55,8 +54,9 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "statistics": {},
 }
 
-#: The journals of this process. In a container, an earlier process may have had the same process id.
-_INSTANCES: Final[set[str]] = set()
+#: Seconds after which an unfinished file is a killed process': to write one takes less than a minute. (A process id
+#: tells nothing: on one host, each container has its own.)
+LEFT_UNFINISHED: Final = 3600.0
 #: Seconds in all collections since the first journal started; and when the last one began.
 _COLLECTING: Final = {"spent": 0.0, "begun": 0.0}
 
@@ -87,9 +87,9 @@ class Journal(Recorder, Starting):
             ...
 
     Files are written atomically. A killed process loses the rows in memory: at most one file of them, or three while a
-    file is being written. The next journal that starts there on the same host deletes its unfinished file. The loop
-    never waits for the disk. When the buffer is full, rows are dropped, counted in statistics() and in the next
-    snapshot, and logged by ``aiopurgatory.journal``.
+    file is being written. Journals that start there an hour later delete its unfinished file. The loop never waits for
+    the disk. When the buffer is full, rows are dropped, counted in statistics() and in the next snapshot, and logged by
+    ``aiopurgatory.journal``.
 
     Open it before its purgatories, and close it after them, as here. While it is not open, rows are dropped, which is
     logged once.
@@ -183,7 +183,6 @@ class Journal(Recorder, Starting):
                 raise RuntimeError(f"journal {self.name!r} runs in another event loop; make one for each loop")
             return
         self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
-        _INSTANCES.add(self.instance)
         await anyio.to_thread.run_sync(self._prepare)
         self._begin(loop)
 
@@ -203,13 +202,12 @@ class Journal(Recorder, Starting):
         )
 
     def _prepare(self) -> None:
-        """Make the folder, and delete the files that killed processes of this host have left unfinished."""
+        """Make the folder, and delete the files that killed processes have left unfinished."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        own = re.compile(rf"\.({re.escape(socket.gethostname())}-([0-9]+)-[0-9a-f]{{8}})-[0-9]+\.parquet\.unfinished")
-        for path in self.folder.glob("*/date=*/hour=*/.*.unfinished"):
-            found = own.fullmatch(path.name)
-            if found and found[1] not in _INSTANCES and not _is_another(int(found[2])):
-                path.unlink(missing_ok=True)
+        for path in self.folder.glob("*/date=*/hour=*/.*.parquet.unfinished"):
+            with suppress(FileNotFoundError):  # it is finished, or another journal has deleted it
+                if path.stat().st_mtime < time.time() - LEFT_UNFINISHED:
+                    path.unlink()
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         # These may belong to another loop, or to the process from which this one was forked.
@@ -365,16 +363,3 @@ def _count_collection(phase: str, _: dict[str, Any]) -> None:
 def _printable(name: str) -> str:
     """Return *name* without surrogates: they would fail the whole file."""
     return name.encode(errors="backslashreplace").decode()
-
-
-def _is_another(pid: int) -> bool:
-    """Return whether the process id belongs to another process that lives."""
-    if pid == os.getpid():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # of another user
-        pass
-    return True

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Final
 
+from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .answer import Refusals
 from .connected import Client, DisconnectedError, client
@@ -29,8 +30,8 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
                 job = await purgatory.wait_for(take, ["jobs"], timeout=25.0, on_undelivered=put)
             return web.json_response(job)
 
-    If a handler raises PurgatoryClosedError or PurgatoryFullError, the client is answered 503, as PurgatoryMiddleware
-    does it.
+    If a handler raises PurgatoryClosedError or PurgatoryFullError, or a wait of it was cancelled, as by
+    ``cancel_for_key()``, the client is answered 503, as PurgatoryMiddleware does it.
 
     aiohttp notices a disconnected client only with ``handler_cancellation`` (an option of ``AppRunner``, too), and then
     cancels its handler. setup() adds a middleware that spares handlers that poll, or have entered a
@@ -62,6 +63,8 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
         task = context.run(asyncio.ensure_future, handler(request))
         try:
             await asyncio.wait([task])  # and do not cancel it. A cancelled shield() reports its error, from 3.14 on.
+            if task.cancelled():  # aiohttp would leave the client without an answer
+                raise PurgatoryClosedError("a wait of the handler was cancelled")
             return task.result()
         except Exception as exc:
             answer = None if here.has_begun else refusals.answer_handler(exc)

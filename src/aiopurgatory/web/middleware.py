@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import final
 
+from ..clock import cancellations
 from ..purgatory import Purgatory
 from .answer import NO_STORE, PLAIN_TEXT, Answer
 from .connected import DisconnectedError, Inbox, Message, Receive, Scope, Send, client, send_answer
@@ -30,8 +31,9 @@ class PurgatoryMiddleware:
     - SIGINT and SIGTERM close it earlier. Servers wait for handlers before they end the lifespan, so the waits must
       have ended by then. (Threads other than the main one get no signals: call ``purgatory.close()`` yourself.)
     - It answers 503 if a handler raises PurgatoryClosedError or PurgatoryFullError, alone or in an exception group. The
-      answer has a ``Retry-After``, and in the header ``refused`` the reason: ``closed`` or ``full``. A
-      DisconnectedError ends the request without a message in the log. Once an answer has begun, errors pass unchanged.
+      answer has a ``Retry-After``, and in the header ``refused`` the reason: ``closed`` or ``full``. A wait that was
+      cancelled, as by ``cancel_for_key()``, counts as closed. A DisconnectedError ends the request without a message in
+      the log. Once an answer has begun, errors pass unchanged.
     - ``while_connected()`` needs no argument, and the body of the request can be read inside the block.
 
     Code outside of such a block is never cancelled. WebSockets and the scope pass unchanged.
@@ -69,7 +71,7 @@ class PurgatoryMiddleware:
         token = client.set(inbox)
         try:
             await self._app(scope, inbox.receive, inbox.send)
-        except Exception as exc:
+        except (Exception, asyncio.CancelledError) as exc:
             answer = None if inbox.has_begun else self._answer(exc)
             if answer is None:
                 raise
@@ -80,8 +82,10 @@ class PurgatoryMiddleware:
                 inbox.listening.cancel()
                 inbox.listening = None  # its context refers to the inbox: cut the cycle
 
-    def _answer(self, exc: Exception) -> Answer | None:
+    def _answer(self, exc: Exception | asyncio.CancelledError) -> Answer | None:
         """Return the answer for *exc*, which has left a handler; None: it is none of ours."""
+        if isinstance(exc, asyncio.CancelledError):  # of the task, or else of its wait, as by cancel_for_key()
+            return None if cancellations() else self._desk.unanswered(is_deserted=False)
         if isinstance(exc, DisconnectedError):
             return Answer(exc.status_code, exc.detail.encode(), [NO_STORE, PLAIN_TEXT])
         return self._desk.refusals.answer_handler(exc)
