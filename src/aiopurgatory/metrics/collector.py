@@ -116,7 +116,7 @@ class Metrics(HistogramObserver):
         if not families:
             return
         if families is PURGATORY:
-            self._begin_kinds(what)
+            self._open[what] = {}
         self._subjects[what] = families
         if self._shared is not None:
             self._shared.opened(what, families)
@@ -127,7 +127,7 @@ class Metrics(HistogramObserver):
         families = self._subjects.pop(what, None)
         if families is None:
             return
-        self._end_kinds(what)
+        self._open.pop(what, None)
         if self._shared is not None:
             self._shared.closed(what, families)
         else:
