@@ -62,6 +62,7 @@ THIRD_PARTY = {
 #: Modules that may import more, by path.
 ADAPTERS = {
     "web/aiohttp.py": {"aiohttp"},
+    "web/inspector/app.py": {"anyio"},  # Starlette needs it
     "bus/postgres.py": {"asyncpg"},
     "bus/redis.py": {"redis"},
     "bus/redis_server.py": {"hiredis", "redis"},

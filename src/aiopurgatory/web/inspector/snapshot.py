@@ -237,18 +237,15 @@ class _Tables:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.watched: list[tuple[int, Hashable]] = []
-        #: By the time since which the oldest operation waits.
-        self.slowest: list[tuple[float, int, Hashable]] = []
+        #: Of each key: its watchers, since when the oldest pending one waits, and the key.
+        self.keys: list[tuple[int, float, Hashable]] = []
         #: By the time of the watch, and a number that tells operations of the same time apart.
         self.oldest: dict[tuple[float, int], Row] = {}
         #: The latest time among those, once there are ROWS of them.
         self.latest = inf
 
     def visit(self, key: Hashable, count: int, ops: list[Any]) -> None:
-        self.watched.append((count, key))
-        if ops:
-            self.slowest.append((watched_at(ops[0]), count, key))
+        self.keys.append((count, watched_at(ops[0]) if ops else inf, key))
         for op in ops:
             since = watched_at(op)
             if since >= self.latest:
@@ -259,12 +256,14 @@ class _Tables:
                 self.latest = max(self.oldest)[0]
 
     def rows(self) -> Row:
-        top = nlargest(ROWS, self.watched, key=itemgetter(0))  # of equal ones, the first
-        slowest = nsmallest(ROWS, self.slowest, key=itemgetter(0))
+        top = nlargest(ROWS, self.keys, key=itemgetter(0))  # of equal ones, the first
+        slowest = nsmallest(ROWS, self.keys, key=itemgetter(1))
         return {
-            "most_watched": [{"key": self.names.of(key), "watchers": count} for count, key in top],
+            "most_watched": [{"key": self.names.of(key), "watchers": count} for count, _, key in top],
             "slowest": [
-                {"key": self.names.of(key), "watchers": count, "since": since} for since, count, key in slowest
+                {"key": self.names.of(key), "watchers": count, "since": since}
+                for count, since, key in slowest
+                if since < inf
             ],
             "oldest": [self.oldest[since] for since in sorted(self.oldest)],
         }
