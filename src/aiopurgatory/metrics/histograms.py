@@ -69,7 +69,7 @@ class HistogramObserver(Observer):
     """
 
     def __init__(self, new_histograms: Callable[[Any, type], KindHistograms]) -> None:
-        #: The histograms of each open purgatory, by class of operation.
+        #: Of each open purgatory, the histograms by class of operation; none of the other objects that are open.
         self._open: dict[Any, dict[type, KindHistograms]] = {}
         self._new_histograms = new_histograms
 
