@@ -19,9 +19,7 @@ def anyio_backend():
     return "asyncio"
 """,
 )
-#: Six tests that leave nothing, and three whose leftovers real_purgatory finds; then the same of no_leftovers: two and
-#: three, of which one leaves its wait to the fixture of another purgatory.
-TESTS = """
+FOREVER = """
 import asyncio
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.testing import until_pending
@@ -33,6 +31,10 @@ class Forever(DelayedOperation[None]):
 def wait(purgatory, timeout=60.0):
     return asyncio.create_task(purgatory.wait_for(lambda: False, ["orders"], timeout=timeout))
 
+"""
+#: Six tests that leave nothing, and three whose leftovers real_purgatory finds; then the same of no_leftovers: two and
+#: three, of which one leaves its wait to the fixture of another purgatory.
+TESTS = """
 async def test_manual_time(purgatory, manual_clock):
     poll = wait(purgatory, 3600.0)
     await manual_clock.settle()
@@ -142,7 +144,7 @@ def run(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResu
 
 @pytest.mark.parametrize(("options", "head"), [STRICT, AUTO, ANYIO], ids=["strict", "auto", "anyio"])
 def test_fixtures_of_each_way_find_what_is_left(pytester: pytest.Pytester, options: tuple[str, ...], head: str) -> None:
-    result = run(pytester, head + TESTS, *options)
+    result = run(pytester, head + FOREVER + TESTS, *options)
     result.assert_outcomes(passed=14, errors=6)
     result.stdout.fnmatch_lines_random(
         [
@@ -165,9 +167,17 @@ def test_no_leftovers_of_a_synchronous_test(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize("scope", ["function", "class", "module", "package", "session"])
 def test_purgatory_runs_in_the_loop_of_the_test(pytester: pytest.Pytester, scope: str) -> None:
     head = f"import pytest\npytestmark = pytest.mark.asyncio(loop_scope={scope!r})\n"
-    source = head + "class TestIt:\n    async def test_it(self, purgatory, real_purgatory):\n"
-    source += "        assert purgatory.check_all() == real_purgatory.check_all() == 0"
-    run(pytester, source, *STRICT[0]).assert_outcomes(passed=1)
+    source = """
+class TestIt:
+    async def test_it(self, purgatory, real_purgatory):
+        assert purgatory.check_all() == real_purgatory.check_all() == 0
+
+    async def test_left_open(self, no_leftovers):
+        purgatory = Purgatory()
+        await purgatory.start()
+        purgatory.watch(Forever(timeout=60.0), ["orders"])
+"""
+    run(pytester, head + FOREVER + source, *STRICT[0]).assert_outcomes(passed=2, errors=1)
 
 
 def test_loop_scope_of_the_configuration_counts(pytester: pytest.Pytester) -> None:
