@@ -1,4 +1,4 @@
-"""One grammar: every public name follows docs/reference/glance.md, and that page names all of them."""
+"""One grammar: every public name follows docs/reference/glance.md, which names all of them, and explains itself."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +93,44 @@ def functions() -> Iterator[tuple[str, Any]]:
             yield name, thing
 
 
+def explained() -> Iterator[tuple[str, Any]]:
+    """Every public class and function, method and property: what an editor shows the docstring of."""
+    for name, thing in PUBLIC.items():
+        if callable(thing):
+            yield name, thing
+        for member, _ in methods(thing) if inspect.isclass(thing) else ():
+            found = getattr(thing, member)
+            if inspect.isroutine(found) or isinstance(found, property | cached_property):
+                yield f"{name}.{member}", found
+
+
 def parameters(function: Any) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(function).parameters)
 
 
 def returned(function: Any) -> str:
     return str(function.__annotations__.get("return"))
+
+
+def test_public_names_have_docstrings_and_signatures() -> None:
+    for name, found in explained():
+        assert inspect.getdoc(found), name
+        if not inspect.isclass(found) and not isinstance(found, property | cached_property):
+            assert inspect.signature(found).parameters, name
+
+
+def test_public_docstrings_explain_every_field() -> None:
+    for name, found in CLASSES.items():
+        fields = [each.name for each in dataclasses.fields(found)] if dataclasses.is_dataclass(found) else []
+        for field in getattr(found, "_fields", fields):
+            said = re.search(rf"^ *{field}: ", inspect.getdoc(found) or "", re.MULTILINE)
+            assert said or field.startswith("_"), f"{name}.{field} is not explained"
+
+
+def test_hovers_have_no_numbers_and_sources_of_the_code() -> None:
+    for name, found in explained():
+        numbers = re.findall(r"\bI\d+\b|^ *(?:Source|Invariants):.*", inspect.getdoc(found) or "", re.MULTILINE)
+        assert not numbers or name.endswith(".check_invariants"), f"{name}: {numbers}"
 
 
 def test_no_method_has_two_names_for_soon() -> None:

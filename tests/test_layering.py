@@ -62,6 +62,7 @@ THIRD_PARTY = {
 #: Modules that may import more, by path.
 ADAPTERS = {
     "web/aiohttp.py": {"aiohttp"},
+    "web/inspector/app.py": {"anyio"},  # Starlette needs it
     "bus/postgres.py": {"asyncpg"},
     "bus/redis.py": {"redis"},
     "bus/redis_server.py": {"hiredis", "redis"},
@@ -327,3 +328,20 @@ def test_import_of_web_or_metrics_loads_no_streams() -> None:
     assert "aiopurgatory.web.polling" in loaded
     assert not {"aiopurgatory.streams", "aiopurgatory.bus"} & loaded
     assert "aiopurgatory.streams" not in loaded_by("aiopurgatory.metrics")
+
+
+@pytest.mark.parametrize(
+    ("module", "needed", "extra"),
+    [
+        ("bus.postgres", "asyncpg", "postgres"),
+        ("bus.redis", "redis", "redis"),
+        ("journal", "pyarrow", "journal"),
+        ("metrics", "prometheus_client", "metrics"),
+        ("otel", "opentelemetry", "otel"),
+        ("web.inspector", "starlette", "web"),
+    ],
+)
+def test_module_without_its_package_names_the_extra(module: str, needed: str, extra: str) -> None:
+    script = f"import sys; sys.modules[{needed!r}] = None; import aiopurgatory.{module}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert f'pip install "aiopurgatory[{extra}]"' in done.stderr.splitlines()[-1]

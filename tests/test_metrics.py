@@ -20,7 +20,6 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-import aiopurgatory
 from aiopurgatory import DelayedOperation, Purgatory, PurgatoryFullError, Statistics
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.metrics.collector import MAX_KINDS
@@ -68,6 +67,12 @@ def samples(text: str) -> Samples:
 def open_now(registry: CollectorRegistry) -> Samples:
     """The samples of what is open: without counters and histograms, which stay."""
     return {name: value for name, value in scraped(registry).items() if not re.search(r"_(total|sum|count)\{", name)}
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Processes share their metrics. It is too late for prometheus_client to write there, but not for us."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
 
 
 @pytest.fixture
@@ -257,10 +262,10 @@ def test_metrics_with_taken_names_are_refused_each_time(registry: CollectorRegis
     assert "aiopurgatory_checks" in [metric.name for metric in Metrics(registry).describe()]
 
 
-@pytest.mark.parametrize("shared", [False, True])
-async def test_registry_that_is_gone_is_not_kept(shared: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    if shared:  # too late for prometheus_client to write there, but not for us
-        monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+@pytest.mark.parametrize("fixtures", [[], ["shared"]])
+async def test_registry_that_is_gone_is_not_kept(fixtures: list[str], request: pytest.FixtureRequest) -> None:
+    for name in fixtures:
+        request.getfixturevalue(name)
     registry = CollectorRegistry()
     gone = weakref.ref(registry)
     async with Purgatory("fetch", observers=[Metrics(registry), Metrics(registry)]) as purgatory:
@@ -271,11 +276,8 @@ async def test_registry_that_is_gone_is_not_kept(shared: bool, monkeypatch: pyte
         assert gone() is None
 
 
-async def test_shared_counters_of_a_purgatory_started_again_count_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
-    registry = CollectorRegistry()
+@pytest.mark.usefixtures("shared")
+async def test_shared_counters_of_a_purgatory_started_again_count_once(registry: CollectorRegistry) -> None:
     purgatory = Purgatory("fetch", observers=[Metrics(registry)])
     for _ in range(2):
         async with purgatory:
@@ -283,8 +285,9 @@ async def test_shared_counters_of_a_purgatory_started_again_count_once(
     assert scraped(registry)["operations_total{outcome=completed,purgatory=fetch}"] == 2
 
 
+@pytest.mark.usefixtures("shared")
 async def test_shared_metrics_go_on_after_a_failure(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reported: list[dict[str, Any]]
+    registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch, reported: list[dict[str, Any]]
 ) -> None:
     class Failing(Purgatory):
         fails = False
@@ -295,9 +298,7 @@ async def test_shared_metrics_go_on_after_a_failure(
                 raise OSError("the disk is full")
             return super().statistics()
 
-    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     monkeypatch.setattr("aiopurgatory.metrics.collector.PUBLISH_INTERVAL", 0.01)
-    registry = CollectorRegistry()
     purgatory = Failing("fetch", observers=[Metrics(registry)])
     async with purgatory:
         purgatory.fails = True
@@ -308,11 +309,11 @@ async def test_shared_metrics_go_on_after_a_failure(
         assert scraped(registry)["pending_operations{purgatory=fetch}"] == 1
 
 
+@pytest.mark.usefixtures("shared")
 async def test_shared_metrics_opened_in_a_request_do_not_keep_its_session(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, requests: Any
+    registry: CollectorRegistry, requests: Any
 ) -> None:
-    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
-    metrics = Metrics(CollectorRegistry())
+    metrics = Metrics(registry)
     async with Purgatory("fetch") as purgatory:
 
         async def begin() -> None:
@@ -464,26 +465,25 @@ print(generate_latest(registry).decode())
 """
 
 
+def run(program: str) -> str:
+    """What a process of its own prints, with the environment of this one."""
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout
+
+
 @pytest.mark.slow
-def test_processes_that_share_a_folder_are_scraped_as_one(tmp_path: Path) -> None:
-    source = str(Path(aiopurgatory.__file__).parents[1])
-    env = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PYTHONPATH": source}
-
-    def scrape() -> Samples:
-        return samples(subprocess.run([sys.executable, "-c", SCRAPE], env=env, capture_output=True, text=True).stdout)
-
+@pytest.mark.usefixtures("shared")
+def test_processes_that_share_a_folder_are_scraped_as_one() -> None:
     pipe = subprocess.PIPE
     workers = [
-        subprocess.Popen([sys.executable, "-c", WORKER, str(n)], env=env, stdin=pipe, stdout=pipe, text=True)
-        for n in (3, 4)
+        subprocess.Popen([sys.executable, "-c", WORKER, str(n)], stdin=pipe, stdout=pipe, text=True) for n in (3, 4)
     ]
     for worker in workers:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"
-    running = scrape()
+    running = samples(run(SCRAPE))
     for worker in workers:
         worker.communicate("\n")
-    stopped = scrape()
+    stopped = samples(run(SCRAPE))
     assert running["pending_operations{purgatory=fetch}"] == 7
     assert running["wait_seconds_count{kind=Fetch,outcome=completed,purgatory=fetch}"] == 2
     assert running["lateness_seconds_count{kind=Fetch,purgatory=fetch}"] == 2
@@ -514,48 +514,20 @@ async def main():
 
 asyncio.run(main())
 """
-FORGET = "import metrics; metrics.forget_dead_workers()"
 
 
 @pytest.mark.slow
-def test_gauges_of_a_killed_worker_go_by_the_rule_of_the_page(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("shared")
+def test_gauges_of_a_killed_worker_go_by_the_rule_of_the_page() -> None:
     text = (ROOT / "docs" / "fastapi.md").read_text("utf-8")
     (rule,) = re.findall(r'^```python title="metrics.py"\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
-    (tmp_path / "metrics.py").write_text(rule)
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    paths = os.pathsep.join([str(Path(aiopurgatory.__file__).parents[1]), str(tmp_path)])
-    env = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(shared), "PYTHONPATH": paths}
-
-    def run(program: str) -> str:
-        return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True).stdout
-
     run(KILLED)
     assert samples(run(SCRAPE))["pending_operations{purgatory=jobs}"] == 1
-    run(FORGET)
+    run(f"{rule}\nforget_dead_workers()")
     assert "pending_operations{purgatory=jobs}" not in samples(run(SCRAPE))
 
 
 # shipped with it
-
-
-def names_shown(registry: CollectorRegistry) -> set[str]:
-    text = generate_latest(registry).decode()
-    families = {f.name: f.type for f in text_string_to_metric_families(text)}
-    found = {f"{name}_total" if kind == "counter" else name for name, kind in families.items()}
-    return found | {
-        f"{n}_{part}" for n, kind in families.items() if kind == "histogram" for part in ("bucket", "sum", "count")
-    }
-
-
-@pytest.mark.parametrize("file", ["grafana.json", "alerts.yml"])
-def test_dashboard_and_alerts_name_only_metrics_that_exist(
-    file: str, metrics: Metrics, registry: CollectorRegistry
-) -> None:
-    text = (ROOT / "examples/monitoring" / file).read_text()
-    used = set(re.findall(r"aiopurgatory_\w+", text))
-    assert len(used) > 3
-    assert used <= names_shown(registry)
 
 
 class Constant:
@@ -566,11 +538,11 @@ class Constant:
         return b""
 
 
-async def test_each_query_of_the_dashboard_finds_its_metric_with_its_labels(
+async def test_dashboard_and_alerts_find_their_metrics_and_labels(
     metrics: Metrics, registry: CollectorRegistry
 ) -> None:
-    board = json.loads((ROOT / "examples/monitoring/grafana.json").read_text())
-    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    board, alerts = [(ROOT / "examples/monitoring" / name).read_text() for name in ("grafana.json", "alerts.yml")]
+    queries = [target["expr"] for panel in json.loads(board)["panels"] for target in panel["targets"]]
     polls = Purgatory("polls", observers=[metrics])
     async with (
         Purgatory("fetch", observers=[metrics]) as purgatory,
@@ -579,6 +551,7 @@ async def test_each_query_of_the_dashboard_finds_its_metric_with_its_labels(
         MemoryBus(MemoryServer(), [], observers=[metrics]),
     ):
         ops: list[Any] = [purgatory.watch(Fetch(0.01), ["a"]), purgatory.watch(Fetch(0.02), ["b"])]
+        ops[0].ready = True  # and nobody checks its key
         await asyncio.wait(ops)
         polls.close()
         assert (await polling.answer("a", since="0")).status == 503
@@ -593,11 +566,10 @@ async def test_each_query_of_the_dashboard_finds_its_metric_with_its_labels(
         grouped = re.findall(r"by \((.*?)\)", query)
         wanted = {*(", ".join(grouped).split(", ") if grouped else ()), *re.findall(r"[{,](\w+)=", query)}
         assert wanted <= found.get(name, set()), query
-
-
-def test_dashboard_has_every_metric_of_logs(metrics: Metrics, registry: CollectorRegistry) -> None:
-    text = (ROOT / "examples/monitoring/grafana.json").read_text()
-    assert {name for name in names_shown(registry) if "_log_" in name} <= set(re.findall(r"aiopurgatory_\w+", text))
+    of_alerts = set(re.findall(r"aiopurgatory_\w+", alerts))
+    assert len(of_alerts) > 3
+    assert of_alerts <= found.keys()
+    assert {name for name in found if "_log_" in name} <= set(re.findall(r"aiopurgatory_\w+", board))
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed: make programs")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 import weakref
 from collections.abc import AsyncIterator
@@ -233,9 +231,3 @@ async def test_context_is_freed_with_the_wait(clock: ManualClock) -> None:
         del task
         await asyncio.sleep(0)
         assert kept() is None
-
-
-def test_without_opentelemetry_names_the_extra() -> None:
-    script = "import sys; sys.modules['opentelemetry'] = None; import aiopurgatory.otel"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert 'aiopurgatory.otel needs opentelemetry-api: pip install "aiopurgatory[otel]"' in run.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import socket
 import time
@@ -14,7 +13,6 @@ from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from secrets import token_hex
 from time import perf_counter
@@ -30,15 +28,9 @@ from ..clock import running_loop
 from ..core.kit import Outcome, core_of
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
-from .rows import OUTCOMES, Recorder, shown
+from .rows import OUTCOMES, Recorder, logger, printable
 from .schema import SCHEMA_VERSION, STATISTICS, operations_table
 
-logger = logging.getLogger("aiopurgatory.journal")
-
-#: The most keys with a cached hash.
-KEYS_REMEMBERED: Final = 10_000
-#: Bytes of a key's repr above which its hash is not cached.
-LONGEST_REMEMBERED: Final = 200
 #: Snapshots kept while the disk hangs.
 MOST_SNAPSHOTS: Final = 10_000
 #: The encodings of columns. Columns with few values are dictionaries. Columns that grow by little from row to row are
@@ -142,26 +134,18 @@ class Journal(Recorder, Starting):
             raise ValueError(f"salt must be <= 64 bytes, got {len(salt)}")
         require_name("name", name)
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]
-        functions = (self._hash_of, self._number_of, self._wake_writer, self._warn_not_open)
-        super().__init__(rows_per_file, shares, keep_keys, time.time, *functions)
-        self.name: Final = name
+        super().__init__(name, rows_per_file, shares, keep_keys, salt, time.time)
         self.folder: Final = Path(folder)
         #: The name of this run of this process, in every row and file.
         self.instance = ""
-        self._weights = [1.0 / share for share in shares]
-        self._salt = salt
         self._seconds_per_file = seconds_per_file
         self._snapshot_seconds = snapshot_seconds
-        self._series: dict[tuple[str, str], int] = {}  # by names, so that reopening a purgatory adds none
         self._snapshots: deque[dict[str, Any]] = deque(maxlen=MOST_SNAPSHOTS)
         self._last_file = 0  # its number
         self._files = 0
         self._written = 0
         self._reported = 0
-        self._warned = False
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
         self._limiter: anyio.CapacityLimiter | None = None
 
     def __repr__(self) -> str:
@@ -178,8 +162,8 @@ class Journal(Recorder, Starting):
             OSError: the folder cannot be made.
         """
         loop = running_loop()
-        if self._is_recording and self._loop is not None and not self._loop.is_closed():
-            if self._loop is not loop:
+        if self._is_recording and self._task is not None and not self._task.get_loop().is_closed():
+            if self._task.get_loop() is not loop:
                 raise RuntimeError(f"journal {self.name!r} runs in another event loop; make one for each loop")
             return
         self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
@@ -188,12 +172,15 @@ class Journal(Recorder, Starting):
 
     async def aclose(self) -> None:
         """Write all buffered rows, and stop. Later rows are dropped, and counted. A second call does nothing."""
-        self._stop_recording()
+        self._is_recording = False
         if self._task is None or self._task.get_loop() is not asyncio.get_running_loop():
             return
-        self._wake_writer()
+        self._wake.set()
         await asyncio.wait([self._task])
         await self._write_rest()  # the task may have been cancelled, with everything else that ran
+
+    def _buffered(self) -> int:
+        return sum(map(len, self._buffers))
 
     def statistics(self) -> JournalStatistics:
         """Return a snapshot with counts of rows written and dropped. May be called at any time."""
@@ -212,13 +199,15 @@ class Journal(Recorder, Starting):
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         # These may belong to another loop, or to the process from which this one was forked.
         self._snapshots.clear()
-        self._loop = loop
+        self._buffers.clear()
+        self._open = {purgatory: {} for purgatory in self._open if purgatory.is_open}
         self._wake = asyncio.Event()
+        self._begin_rows()
         self._limiter = anyio.CapacityLimiter(1)  # not one of the app's threads
         # In an empty context: a request may call this, and the journal lives longer.
         self._task = Context().run(loop.create_task, self._run(), name="aiopurgatory-journal")
         self._task.add_done_callback(self._ended, context=Context())
-        self._start_recording()
+        self._is_recording = True
         if _count_collection not in gc.callbacks:  # never removed: it costs less than a microsecond per collection
             gc.callbacks.append(_count_collection)
         for purgatory in self._open:
@@ -226,63 +215,36 @@ class Journal(Recorder, Starting):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if self._is_recording:
-            self._stop_recording()
+            self._is_recording = False
             logger.error("journal %r has stopped: its task %r ended unexpectedly", self.name, task)
 
     # the observer
 
     def opened(self, what: object) -> None:
         if isinstance(what, Purgatory):
-            self._add(what)
+            self._open[what] = {}
             if self._is_recording:
                 self._snapshot(what)  # the first values of its counters
 
-    def closed(self, what: object) -> None:
-        if isinstance(what, Purgatory) and what in self._open:
-            self._remove(what)
-            if self._is_recording:
-                self._snapshot(what)
-
-    def _hash_of(self, key: Any) -> int:
-        encoded = shown(key).encode()
-        found = int.from_bytes(blake2b(encoded, digest_size=8, key=self._salt).digest(), "little", signed=True)
-        if len(encoded) <= LONGEST_REMEMBERED:  # the cache must not keep large keys alive
-            if len(self._hashes) >= KEYS_REMEMBERED:
-                self._hashes.clear()
-            with suppress(Exception):  # of its own __eq__
-                self._hashes[key] = found
-        return found
-
-    def _number_of(self, purgatory: str, kind: type) -> int:
-        return self._series.setdefault((purgatory, _printable(kind.__qualname__)), len(self._series))
-
-    def _wake_writer(self) -> None:
-        self._wake.set()
-
-    def _warn_not_open(self) -> None:
-        if not self._warned:
-            self._warned = True
-            logger.warning(
-                "journal %r is not open, so rows are dropped; start it before its purgatories, and close it after them",
-                self.name,
-            )
+    def closed(self, what: Any) -> None:
+        if self._open.pop(what, None) is not None and self._is_recording:
+            self._snapshot(what)
 
     # the writer
 
     async def _run(self) -> None:
-        wake = self._wake
         snapshot_at = time.monotonic()
         file_at = snapshot_at + self._seconds_per_file
         while self._is_recording:
             with anyio.move_on_after(min(snapshot_at, file_at) - time.monotonic()):
-                await wake.wait()
-            wake.clear()
+                await self._wake.wait()
+            self._wake.clear()
             now = time.monotonic()
             if now >= snapshot_at:
                 snapshot_at = now + self._snapshot_seconds
                 for purgatory in self._open:
                     self._snapshot(purgatory)
-            if now >= file_at or self._full is not None:
+            if now >= file_at or len(self._buffers) > 1:
                 file_at = now + self._seconds_per_file
                 await self._write_some()
         await self._write_rest()
@@ -297,7 +259,7 @@ class Journal(Recorder, Starting):
         snapshots = list(self._snapshots)
         self._snapshots.clear()
         if rows:
-            make = partial(operations_table, rows, self.instance, list(self._series), self._weights)
+            make = partial(operations_table, rows, self.instance, list(self._series), self._shares)
             await self._in_thread("operations", rows.ended_at[0], make, len(rows))
         if snapshots:
             make = partial(pa.Table.from_pylist, snapshots, STATISTICS)
@@ -316,7 +278,7 @@ class Journal(Recorder, Starting):
         finest = core.deadlines.timer.wheels[0]
         row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": core.purging.interval}
         row["missed_kinds"] = [
-            {"kind": _printable(kind), "key": _printable(key), "operations": count}
+            {"kind": printable(kind), "key": printable(key), "operations": count}
             for kind, key, count in statistics.missed_kinds
         ]
         row |= {
@@ -330,7 +292,7 @@ class Journal(Recorder, Starting):
         try:
             await anyio.to_thread.run_sync(self._write, kind, begun_at, make, limiter=self._limiter)
         except Exception:
-            self._count_dropped(rows if kind == "operations" else 0)
+            self._dropped += rows if kind == "operations" else 0
             logger.exception("journal %r: %d rows of %s could not be written to %s", self.name, rows, kind, self.folder)
         else:
             self._files += 1
@@ -358,8 +320,3 @@ def _count_collection(phase: str, _: dict[str, Any]) -> None:
         _COLLECTING["begun"] = perf_counter()
     else:
         _COLLECTING["spent"] += perf_counter() - _COLLECTING["begun"]
-
-
-def _printable(name: str) -> str:
-    """Return *name* without surrogates: they would fail the whole file."""
-    return name.encode(errors="backslashreplace").decode()

@@ -108,12 +108,12 @@ STATISTICS: Final = pa.schema(
 )
 
 
-def operations_table(rows: JournalRows, instance: str, series: list[tuple[str, str]], weights: list[float]) -> pa.Table:
+def operations_table(rows: JournalRows, instance: str, series: list[tuple[str, str]], shares: list[float]) -> pa.Table:
     """Return *rows* as a table of the schema OPERATIONS, by numpy and Arrow. Runs in a thread.
 
     Args:
         series: names of purgatory and class, by number.
-        weights: the weight of a row, by outcome.
+        shares: the share of operations that were kept, by outcome.
     """
     count = len(rows)
     codes = _numbers("i8", rows.codes)
@@ -124,7 +124,7 @@ def operations_table(rows: JournalRows, instance: str, series: list[tuple[str, s
     expired = outcomes == OUTCOMES.index(Outcome.EXPIRED)
     lateness = np.zeros(count)
     lateness[expired] = rows.lateness
-    sequences = _numbers("i8", rows.sequences) if rows.numbered else rows.first + np.arange(count)
+    sequences = _numbers("i8", rows.sequences) if rows.sequences else rows.first + np.arange(count)
     columns: dict[str, Any] = {
         "schema_version": np.full(count, SCHEMA_VERSION, "i2"),
         "purgatory": _named(numbers, [name for name, _ in series]),
@@ -134,17 +134,15 @@ def operations_table(rows: JournalRows, instance: str, series: list[tuple[str, s
         "key_count": (codes // KEY_COUNT_UNIT).astype("i4"),
         "key_hash": _numbers("i8", rows.key_hashes),
         "key": pa.array(rows.keys, pa.string()) if rows.keys else pa.nulls(count, pa.string()),
-        "watched_at": _microseconds(ended_at - waited).astype("M8[us]"),
+        "watched_at": pa.array(_microseconds(ended_at - waited)).view(_INSTANT),
         "waited_us": _microseconds(waited),
         "timeout_us": pa.array(_microseconds(timeouts), mask=np.isinf(timeouts)),
         "outcome": _named(outcomes, [outcome.value for outcome in OUTCOMES]),
         "lateness_us": pa.array(_microseconds(lateness), mask=~expired),
         "missed_trigger": (codes % OUTCOME_UNIT).astype(bool),
-        "weight": np.array(weights)[outcomes],
+        "weight": 1.0 / np.array(shares)[outcomes],
     }
     arrays = [pa.array(column) for column in columns.values()]
-    at = OPERATIONS.get_field_index("watched_at")
-    arrays[at] = arrays[at].cast(OPERATIONS.field(at).type)
     # Names stay a dictionary on their way to the file, where they are one anyway.
     fields = [field.with_type(array.type) for field, array in zip(OPERATIONS, arrays, strict=True)]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, OPERATIONS.metadata))

@@ -20,13 +20,9 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from ..core.kit import Outcome
 from ..purgatory import Purgatory
 from .families import (
-    BUS,
     FAMILIES,
     LATENESS,
     LATENESS_SECONDS,
-    LOG,
-    POLLING,
-    PURGATORY,
     WAIT,
     WAIT_SECONDS,
     WORKER,
@@ -101,8 +97,6 @@ class Metrics(HistogramObserver):
         self._kinds: set[str] = set()
         #: By the names of the purgatory and the class.
         self._histograms: dict[Labels, KindHistograms] = {}
-        #: The open ones.
-        self._subjects: dict[Any, tuple[Family, ...]] = {}
         self._changes = Changes()
         self._counts: dict[Family, dict[Labels, float]] = {family: defaultdict(int) for family in FAMILIES}
         #: Of the counts: a scrape may come in another thread.
@@ -112,30 +106,23 @@ class Metrics(HistogramObserver):
             registry.register(self)
 
     def opened(self, what: Any) -> None:
-        families = families_of(what)
-        if not families:
-            return
-        if families is PURGATORY:
-            self._begin_kinds(what)
-        self._subjects[what] = families
+        self._open[what] = {}
         if self._shared is not None:
-            self._shared.opened(what, families)
+            self._shared.opened(what)
         else:
-            self._count(what, families)  # now: a log that opens again counts from 0
+            self._count(what)  # now: a log that opens again counts from 0
 
     def closed(self, what: Any) -> None:
-        families = self._subjects.pop(what, None)
-        if families is None:
+        if self._open.pop(what, None) is None:
             return
-        self._end_kinds(what)
         if self._shared is not None:
-            self._shared.closed(what, families)
+            self._shared.closed(what)
         else:
-            self._count(what, families)
+            self._count(what)
 
-    def _count(self, subject: Any, families: tuple[Family, ...]) -> None:
+    def _count(self, subject: Any) -> None:
         with self._counting:
-            for family, labels, change in self._changes.look(subject, families):
+            for family, labels, change in self._changes.look(subject):
                 self._counts[family][labels] += change
 
     def _histograms_of(self, purgatory: Purgatory, kind: type) -> KindHistograms:
@@ -156,15 +143,17 @@ class Metrics(HistogramObserver):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics with their current values."""
-        subjects = list(self._subjects.items())
-        for subject, families in subjects:
-            self._count(subject, families)
+        subjects = list(self._open)
+        statistics: dict[Family, list[Any]] = {family: [] for family in FAMILIES}
+        for subject in subjects:
+            self._count(subject)
+            snapshot = subject.statistics()
+            for family in families_of(snapshot):
+                statistics[family].append(snapshot)
         with self._counting:
             counts = {family: dict(values) for family, values in self._counts.items()}
-        for families in (PURGATORY, BUS, POLLING, LOG):
-            statistics = [subject.statistics() for subject, each in subjects if each is families]
-            for family in families:
-                yield metric_of(family, added_up(family, statistics) if family.gauge else counts[family])
+        for family in FAMILIES:
+            yield metric_of(family, added_up(family, statistics[family]) if family.gauge else counts[family])
         worker = GaugeMetricFamily(*WORKER, labels=())
         if subjects:
             worker.add_metric((), os.getpid())
@@ -204,31 +193,31 @@ class SharedMetrics:
 
         return observe
 
-    def opened(self, subject: Any, families: tuple[Family, ...]) -> None:
+    def opened(self, subject: Any) -> None:
         """Publish the values of *subject* now, and then regularly."""
         if subject in self._timers:
             self._timers.pop(subject).cancel()
-        self._publish(subject, families)
+        self._publish(subject)
 
-    def closed(self, subject: Any, families: tuple[Family, ...]) -> None:
+    def closed(self, subject: Any) -> None:
         """Publish the last counts, and set the gauges back to 0: a shared one cannot be removed."""
         self._timers.pop(subject).cancel()
-        self._move(subject, families)
+        self._move(subject)
         for family, labels, value in self._changes.forget_gauges(subject):
             if family.greatest:
                 cast(Gauge, self._instruments[family].labels(*labels)).set(0)
             else:
                 self._instruments[family].labels(*labels).inc(-value)
 
-    def _publish(self, subject: Any, families: tuple[Family, ...]) -> None:
+    def _publish(self, subject: Any) -> None:
         loop = asyncio.get_running_loop()
         # In an empty context: a request may open the subject, which lives longer.
-        self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject, families, context=Context())
-        self._move(subject, families)  # it may raise, as when the disk is full
+        self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject, context=Context())
+        self._move(subject)  # it may raise, as when the disk is full
 
-    def _move(self, subject: Any, families: tuple[Family, ...]) -> None:
+    def _move(self, subject: Any) -> None:
         """Move each instrument by the change since the last time."""
-        for family, labels, change in self._changes.look(subject, families):
+        for family, labels, change in self._changes.look(subject):
             instrument = self._instruments[family].labels(*labels)
             if family.greatest:
                 cast(Gauge, instrument).set(self._changes.greatest(family, labels))

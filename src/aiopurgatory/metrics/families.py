@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
-from ..bus import Bus, BusStatistics
-from ..purgatory import Purgatory
+from ..bus import BusStatistics
 from ..statistics import Statistics
 from .histograms import OUTCOMES, Histogram
 
@@ -170,18 +169,14 @@ WORKER: Final = (
 )
 
 
-def families_of(what: object) -> tuple[Family, ...]:
-    """The metrics of this object."""
-    if isinstance(what, Purgatory):
+def families_of(statistics: object) -> tuple[Family, ...]:
+    """The metrics that a snapshot has the values of."""
+    if isinstance(statistics, Statistics):
         return PURGATORY
-    if isinstance(what, Bus):
+    if isinstance(statistics, BusStatistics):
         return BUS
     # Not by isinstance(): aiopurgatory.web and aiopurgatory.streams would have to be imported for that.
-    statistics = getattr(what, "statistics", None)
-    snapshot = None if statistics is None else statistics()
-    if isinstance(getattr(snapshot, "refused", None), dict):
-        return POLLING
-    return LOG if isinstance(getattr(snapshot, "window_bytes", None), int) else ()
+    return POLLING if isinstance(getattr(statistics, "refused", None), dict) else LOG
 
 
 def added_up(family: Family, statistics: Iterable[Any]) -> dict[Labels, float]:
@@ -200,11 +195,11 @@ class Changes:
     def __init__(self) -> None:
         self._last: WeakKeyDictionary[Any, dict[tuple[Family, Labels], float]] = WeakKeyDictionary()
 
-    def look(self, subject: Any, families: Iterable[Family]) -> Iterator[tuple[Family, Labels, float]]:
-        """Yield the change of each value of *families* since the last look at *subject*."""
-        last, statistics = self._last.setdefault(subject, {}), [subject.statistics()]
-        for family in families:
-            for labels, value in added_up(family, statistics).items():
+    def look(self, subject: Any) -> Iterator[tuple[Family, Labels, float]]:
+        """Yield the change of each value since the last look at *subject*."""
+        last, statistics = self._last.setdefault(subject, {}), subject.statistics()
+        for family in families_of(statistics):
+            for labels, value in added_up(family, [statistics]).items():
                 before = last.get((family, labels), 0)
                 last[family, labels] = value
                 # A bus that is started again counts from 0.

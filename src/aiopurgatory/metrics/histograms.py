@@ -69,30 +69,18 @@ class HistogramObserver(Observer):
     """
 
     def __init__(self, new_histograms: Callable[[Any, type], KindHistograms]) -> None:
-        #: The histograms of each open purgatory, by class of operation.
+        #: Of each open purgatory, the histograms by class of operation; none of the other objects that are open.
         self._open: dict[Any, dict[type, KindHistograms]] = {}
         self._new_histograms = new_histograms
-        # Of the last operation that ended: the next one usually has the same.
-        self._purgatory: Any = None
-        self._kind: type | None = None
-        self._last: KindHistograms | None = None
-
-    def _begin_kinds(self, purgatory: Any) -> None:
-        """Count the operations of *purgatory* from now on."""
-        self._open[purgatory] = {}
-
-    def _end_kinds(self, purgatory: Any) -> None:
-        """Count no more of *purgatory*."""
-        self._open.pop(purgatory, None)
-        self._purgatory = self._kind = self._last = None
 
     def ended(self, purgatory: Any, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        of_kind = self._open.get(purgatory)
+        if of_kind is None:  # closed by a hook of this operation
+            return
         kind = type(op)
-        found = self._last
-        if found is None or kind is not self._kind or purgatory is not self._purgatory:
-            found = self._find(purgatory, kind)
-            if found is None:
-                return
+        found = of_kind.get(kind)
+        if found is None:
+            found = of_kind[kind] = self._new_histograms(purgatory, kind)
         if found.forward is not None:
             found.forward(outcome, waited, lateness)
             return
@@ -100,13 +88,3 @@ class HistogramObserver(Observer):
         found.waits[0 if outcome is COMPLETED else OUTCOMES.index(outcome)].observe(waited)
         if lateness is not None:
             found.lateness.observe(lateness)
-
-    def _find(self, purgatory: Any, kind: type) -> KindHistograms | None:
-        """Return the histograms of *kind* in *purgatory*; None if that is closed."""
-        of_kind = self._open.get(purgatory)
-        if of_kind is None:
-            return None
-        if kind not in of_kind:
-            of_kind[kind] = self._new_histograms(purgatory, kind)
-        self._purgatory, self._kind, self._last = purgatory, kind, of_kind[kind]
-        return self._last

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from aiopurgatory.core.kit import RANGE, AwaitableOperation
 
-from .target import ReplayTarget, Setting, VirtualClock
+from .target import ReplayTarget, Setting
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -66,11 +66,10 @@ def replay(trace: pa.Table, setting: Setting) -> Replay:
 
 async def _replay(trace: pa.Table, setting: Setting) -> Replay:
     requests = _Requests(trace, setting)
-    clock = VirtualClock()
-    target = ReplayTarget(clock, setting)
+    target = ReplayTarget(setting)
     target.start()
     try:
-        return _Player(requests, clock, target).play()
+        return _Player(requests, target).play()
     finally:
         target.stop()
 
@@ -128,9 +127,8 @@ class _Requests:
 class _Player:
     """One replay of a trace to one target."""
 
-    def __init__(self, requests: _Requests, clock: VirtualClock, target: ReplayTarget) -> None:
+    def __init__(self, requests: _Requests, target: ReplayTarget) -> None:
         self._requests = requests
-        self._clock = clock
         self._target = target
         self._live: list[Any] = [None] * requests.count
         self._expired: list[int] = []
@@ -138,17 +136,17 @@ class _Player:
         self._wakeups_in_trace = 0
 
     def play(self) -> Replay:
-        make = _operation_class(self._clock, self._note_expired)
+        make = _operation_class(self._target, self._note_expired)
         for moments, numbers, requests in self._requests.slices():
             self._play_slice(moments, numbers, requests, make)
             self._target.weigh()
             if numbers[-1] == self._requests.count - 1:
                 self._wakeups_in_trace = self._target.counts()["wakeups"]
-        self._clock.run_to(self._requests.over())
+        self._target.run_to(self._requests.over())
         return self._result()
 
     def _play_slice(self, moments: list[float], numbers: list[int], requests: Any, make: Any) -> None:
-        live, take, run_to = self._live, requests.__next__, self._clock.run_to
+        live, take, run_to = self._live, requests.__next__, self._target.run_to
         park, force_complete = self._target.park, make.force_complete
         for moment, number in zip(moments, numbers, strict=True):
             run_to(moment)
@@ -167,7 +165,7 @@ class _Player:
 
     def _note_expired(self, number: int) -> None:
         self._expired.append(number)
-        self._expired_at.append(self._clock.now)
+        self._expired_at.append(self._target.now)
         self._live[number] = None
 
     def _result(self) -> Replay:
@@ -196,7 +194,7 @@ def _peak(begun_us: Array, ended_us: Array) -> int:
     return int((np.arange(1, len(begun_us) + 1) - ends.searchsorted(begun_us, side="left")).max(initial=0))
 
 
-def _operation_class(clock: VirtualClock, note_expired: Callable[[int], None]) -> type[AwaitableOperation]:
+def _operation_class(target: ReplayTarget, note_expired: Callable[[int], None]) -> type[AwaitableOperation]:
     """Return the operation class of one replay. Its operations share a closure, not attributes."""
 
     class Request(AwaitableOperation):
@@ -206,7 +204,7 @@ def _operation_class(clock: VirtualClock, note_expired: Callable[[int], None]) -
         number: int
 
         def try_complete(self) -> Any:
-            return clock.now >= self.completes_at and self.force_complete()
+            return target.now >= self.completes_at and self.force_complete()
 
         def on_expiration(self) -> None:
             note_expired(self.number)

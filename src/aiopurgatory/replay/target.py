@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
@@ -40,77 +39,50 @@ class Setting:
         return self.tick_ms / 1000
 
 
-class VirtualClock:
-    """A Clock that moves only in run_to(). It holds one handle: a purgatory arms one at a time (I3)."""
-
-    __slots__ = ("_at", "_callback", "_due", "_woken", "now")
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        #: The time of the next call; -inf if it is at once.
-        self._due = inf
-        self._at = inf
-        self._callback: Callable[[], object] = int
-        self._woken: Callable[[], object] | None = None
-
-    def time(self) -> float:
-        return self.now
-
-    def call_at(self, when: float, callback: Callable[[], object]) -> VirtualClock:
-        self._at = when
-        self._callback = callback
-        if self._woken is None:
-            self._due = when
-        return self
-
-    def cancel(self) -> None:
-        self._at = inf
-        if self._woken is None:
-            self._due = inf
-
-    def wake(self, callback: Callable[[], object]) -> None:
-        """Run *callback* before the time moves on."""
-        self._woken = callback
-        self._due = -inf
-
-    def run_to(self, now: float) -> None:
-        """Make the calls that are due by *now*, in order of time, and stop there."""
-        while self._due <= now:
-            woken = self._woken
-            if woken is not None:
-                self._woken = None
-                self._due = self._at
-                woken()
-            else:
-                self.now = max(self.now, self._due)
-                self._due = self._at = inf
-                self._callback()
-        self.now = now
-
-
 class ReplayTarget:
-    """The library's own purgatory. Its work runs on the virtual clock, not on the loop's next iteration."""
+    """The library's own purgatory on virtual time, which moves only in run_to().
 
-    def __init__(self, clock: VirtualClock, setting: Setting) -> None:
+    It is the clock of its core, and the handle of the call that the core has armed: there is one at a time (I3). The
+    core's work runs here, not on the loop's next iteration.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self.now = 0.0
         self.peak_bytes = 0
+        #: The time of the armed call; and of the next work, -inf if the core has asked for it at once.
+        self._at = self._due = inf
         self._entries_weighed = 0
         self._visited = 0
-        self._clock = clock
         self._core = Core("simulated", round(setting.tick * NS), setting.wheel_size, setting.purge_interval, None, inf)
         self.park = self._core.park
 
     def start(self) -> None:
         """Start, in the running loop."""
-        core, clock = self._core, self._clock
+        core = self._core
         current, ident = asyncio.get_running_loop, threading.get_ident
-        core.loop.enter(current(), clock.time, clock.time, ident, current, True, current)
-        core.alarm.connect(clock.call_at, self._ring, self._wake)
+        core.loop.enter(current(), self._time, self._time, ident, current, True, current)
+        core.alarm.connect(self._call_at, self._take_turn, self._wake)
         core.open()
         core.deadlines.sleep()
 
     def stop(self) -> None:
         self._core.alarm.disconnect()
         self._core.close()
+
+    def run_to(self, now: float) -> None:
+        """Do the work that is due by *now*, in order of time, and stop there."""
+        while self._due <= now:
+            if self._due > -inf:
+                self.now = max(self.now, self._due)
+                self._at = inf
+                self._core.alarm.rang()
+            self._due = self._at
+            self._take_turn()
+        self.now = now
+
+    def cancel(self) -> None:
+        """Disarm the call."""
+        self._arm(inf)
 
     def weigh(self) -> None:
         """Record the size, if entries grew by 2 % since it was last taken."""
@@ -147,12 +119,20 @@ class ReplayTarget:
             + (len(ops) * getsizeof(next(iter(ops))) if ops else 0)  # all have the same size
         )
 
-    def _wake(self) -> None:
-        self._clock.wake(self._take_turn)
+    def _time(self) -> float:
+        return self.now
 
-    def _ring(self) -> None:
-        self._core.alarm.rang()
-        self._take_turn()
+    def _call_at(self, when: float, callback: object) -> ReplayTarget:
+        self._arm(when)
+        return self
+
+    def _arm(self, when: float) -> None:
+        self._at = when
+        if self._due > -inf:
+            self._due = when
+
+    def _wake(self) -> None:
+        self._due = -inf
 
     def _take_turn(self) -> None:
         core = self._core

@@ -29,17 +29,6 @@ class MemoryServer:
         for link in self._links[:] if is_down else ():
             link.break_off()
 
-    def join(self, link: _MemoryLink) -> None:
-        """Deliver messages to *link* from now on. Raises: ConnectionRefusedError: the server is down."""
-        if self._is_down:
-            raise ConnectionRefusedError("the MemoryServer is down")
-        self._links.append(link)
-
-    def leave(self, link: _MemoryLink) -> None:
-        """Deliver nothing more to *link*. Idempotent."""
-        if link in self._links:
-            self._links.remove(link)
-
     def deliver(self, messages: list[str]) -> None:
         """Deliver *messages* to every link, as if another process had published them."""
         for link in self._links[:]:
@@ -69,7 +58,7 @@ class MemoryBus(ServerBus):
     def lose(self) -> None:
         """Lose every message to this bus until gap() is called, or until the bus notices a missing echo."""
         if self._memory.link is not None:
-            self._memory.link.lose()
+            self._memory.link.is_deaf = True
 
     async def gap(self) -> None:
         """Break the link, then wait until the bus is connected again and has checked everything."""
@@ -89,9 +78,10 @@ class MemoryEngine:
 
     async def open(self, hear: Hear, lost: Lost) -> _MemoryLink:
         await asyncio.sleep(0)
-        self.link = link = _MemoryLink(self._server, hear, lost)
-        self._server.join(link)
-        return link
+        if self._server.is_down:
+            raise ConnectionRefusedError("the MemoryServer is down")
+        self.link = _MemoryLink(self._server, hear, lost)
+        return self.link
 
     def explain(self, exc: Exception) -> str:
         return f"cannot connect to the MemoryServer: {exc}"
@@ -100,7 +90,8 @@ class MemoryEngine:
 class _MemoryLink:
     def __init__(self, server: MemoryServer, hear: Hear, lost: Lost) -> None:
         self._server, self._hear, self._lost = server, hear, lost
-        self._is_deaf = False
+        self.is_deaf = False
+        server._links.append(self)
 
     async def send(self, messages: list[str]) -> None:
         await asyncio.sleep(0)
@@ -109,14 +100,11 @@ class _MemoryLink:
         self._server.deliver(messages)
 
     def abort(self) -> None:
-        self._server.leave(self)
+        self._server._links.remove(self)
 
     def deliver(self, message: str) -> None:
-        if not self._is_deaf:
+        if not self.is_deaf:
             asyncio.get_running_loop().call_soon(self._hear, message)
-
-    def lose(self) -> None:
-        self._is_deaf = True
 
     def break_off(self) -> None:
         self._lost(ConnectionResetError("the link was broken by the test"))

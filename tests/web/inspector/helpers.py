@@ -65,4 +65,4 @@ async def search(port: int, text: str) -> list[Any]:
 
 
 def polls_of(inspector: Inspector) -> Purgatory:
-    return inspector._views._polls
+    return inspector._source._polls

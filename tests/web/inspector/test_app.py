@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
@@ -104,9 +102,3 @@ NAMES = "allowed_hosts must be names without a port, such as .*, got "
 def test_wrong_argument_is_named(error: type[Exception], rule: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(error, match=rule):
         Inspector(**{"purgatories": [Purgatory()], **arguments})
-
-
-def test_inspector_without_starlette_names_the_extra() -> None:
-    script = "import sys; sys.modules['starlette'] = None; import aiopurgatory.web.inspector"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert 'pip install "aiopurgatory[web]"' in run.stderr

@@ -20,7 +20,6 @@ while a page is open, otherwise never. With more than 20,000 keys it visits only
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from asyncio import AbstractEventLoop
@@ -32,6 +31,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+import anyio
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -169,13 +169,14 @@ class Inspector:
         self._hosts = Hosts(allowed_hosts)
         self._names = Names(show_keys)
         polls = Purgatory("inspector", max_pending=MAX_POLLS)
-        views = [View(each, beside, self._names) for each in shown]
-        names = [view.purgatory.name for view in views]
-        self._views = Views(views, {"purgatories": names, "hashed": not show_keys}, polls)
-        polling = LongPolling(polls, self._views, policy=POLICY)
+        self._views = [View(each, beside, self._names) for each in shown]
+        names = [view.purgatory.name for view in self._views]
+        self._source = Views(self._views, {"purgatories": names, "hashed": not show_keys}, polls)
+        polling = LongPolling(polls, self._source, policy=POLICY)
         # The page sends its cursor as If-None-Match. Scripts may pass it in the query.
         state = LongPollRoute(polling, resource=self._number, since=lambda scope: scope.query.get("after"))
-        self._lines: WeakKeyDictionary[AbstractEventLoop, _Line] = WeakKeyDictionary()
+        #: One search of each event loop runs. The others wait for their turn.
+        self._turns: WeakKeyDictionary[AbstractEventLoop, anyio.Lock] = WeakKeyDictionary()
         self._app = Starlette(
             routes=[
                 Route("/", self._page),
@@ -209,15 +210,11 @@ class Inspector:
         text = request.query_params.get("key", "").strip()
         if not 0 < len(text) <= MAX_SEARCH:
             raise HTTPException(400, f"key must have 1 to {MAX_SEARCH} characters")
-        line = self._lines.setdefault(running_loop(), _Line())
-        if line.length >= MAX_SEARCHES:
+        turn = self._turns.setdefault(running_loop(), anyio.Lock())
+        if turn.statistics().tasks_waiting >= MAX_SEARCHES - 1:
             raise HTTPException(503, f"{MAX_SEARCHES} searches are waiting or running", {"retry-after": "5"})
-        line.length += 1
-        try:
-            async with while_connected(request.receive), line.first:
-                found = await find(view.purgatory, self._names, text)
-        finally:
-            line.length -= 1
+        async with while_connected(request.receive), turn:
+            found = await find(view.purgatory, self._names, text)
         # Not by JSONResponse, which fails if a name is not valid UTF-8.
         return Response(json.dumps(found, allow_nan=False), media_type="application/json")
 
@@ -243,14 +240,6 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return send_with_headers
-
-
-class _Line:
-    """The searches of one event loop: one runs, the others queue."""
-
-    def __init__(self) -> None:
-        self.first = asyncio.Lock()
-        self.length = 0
 
 
 @cache

@@ -237,18 +237,15 @@ class _Tables:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.watched: list[tuple[int, Hashable]] = []
-        #: By the time since which the oldest operation waits.
-        self.slowest: list[tuple[float, int, Hashable]] = []
+        #: Of each key: its watchers, since when the oldest pending one waits, and the key.
+        self.keys: list[tuple[int, float, Hashable]] = []
         #: By the time of the watch, and a number that tells operations of the same time apart.
         self.oldest: dict[tuple[float, int], Row] = {}
         #: The latest time among those, once there are ROWS of them.
         self.latest = inf
 
     def visit(self, key: Hashable, count: int, ops: list[Any]) -> None:
-        self.watched.append((count, key))
-        if ops:
-            self.slowest.append((watched_at(ops[0]), count, key))
+        self.keys.append((count, watched_at(ops[0]) if ops else inf, key))
         for op in ops:
             since = watched_at(op)
             if since >= self.latest:
@@ -259,12 +256,14 @@ class _Tables:
                 self.latest = max(self.oldest)[0]
 
     def rows(self) -> Row:
-        top = nlargest(ROWS, self.watched, key=itemgetter(0))  # of equal ones, the first
-        slowest = nsmallest(ROWS, self.slowest, key=itemgetter(0))
+        top = nlargest(ROWS, self.keys, key=itemgetter(0))  # of equal ones, the first
+        slowest = nsmallest(ROWS, self.keys, key=itemgetter(1))
         return {
-            "most_watched": [{"key": self.names.of(key), "watchers": count} for count, key in top],
+            "most_watched": [{"key": self.names.of(key), "watchers": count} for count, _, key in top],
             "slowest": [
-                {"key": self.names.of(key), "watchers": count, "since": since} for since, count, key in slowest
+                {"key": self.names.of(key), "watchers": count, "since": since}
+                for count, since, key in slowest
+                if since < inf
             ],
             "oldest": [self.oldest[since] for since in sorted(self.oldest)],
         }
@@ -285,8 +284,7 @@ class View:
         self.run = secrets.token_hex(4)  # distinguishes this view's versions from an earlier process's
         self.number = 0
         self.snapshot: Row = {}
-        #: The figures of the last snapshot, to see whether anything is new; and when it began and ended.
-        self.figures: Row | None = None
+        #: When the last snapshot began and ended.
         self.looked_at = self.began_at = -inf
         self.was_open = False
         #: For each snapshot its number, its time, and the values that the charts show.
@@ -315,14 +313,13 @@ class View:
         self.was_open, self.began_at = self.purgatory.is_open, time.monotonic()
         polling = None if self.polling is None else asdict(self.polling.statistics())
         log = None if self.log is None else asdict(self.log.statistics())
-        figures = take_figures(self.purgatory, self.names) | {"polling": polling, "log": log}
         buses = [asdict(bus.statistics()) for bus in self.buses]
-        if figures != self.figures:
-            keys = await take_keys(self.purgatory, self.names)
-            self.figures, self.snapshot = figures, figures | keys
-            self._keep(buses)
-        elif buses != self.snapshot["buses"]:
-            self._keep(buses)
+        new = take_figures(self.purgatory, self.names) | {"polling": polling, "log": log}
+        if self.snapshot | new != self.snapshot:
+            new |= await take_keys(self.purgatory, self.names)
+        new["buses"] = buses
+        if self.snapshot | new != self.snapshot:
+            self._keep(self.snapshot | new)
         self.looked_at = time.monotonic()
 
     def since(self, version: str | None) -> Row:
@@ -336,13 +333,13 @@ class View:
             "history": [row for number, row in self.history if number > seen],
         }
 
-    def _keep(self, buses: list[Row]) -> None:
-        row = [self.snapshot["statistics"][name] for name in CHARTED]
-        self.snapshot["buses"] = buses
+    def _keep(self, snapshot: Row) -> None:
+        self.snapshot = snapshot
         self.number += 1
         if self.history and self.looked_at > self.history[-1][1][0]:
             # The charts draw lines between rows: this one keeps them level for as long as nothing changed.
             self.history.append((self.number, [self.looked_at, *self.history[-1][1][1:]]))
+        row = [snapshot["statistics"][name] for name in CHARTED]
         self.history.append((self.number, [time.monotonic(), *row]))
 
 
@@ -359,12 +356,6 @@ class Views:
     def __init__(self, views: Sequence[View], common: Row, polls: Purgatory) -> None:
         self._views, self._common, self._polls = views, common, polls
         self._following: asyncio.Task[None] | None = None
-
-    def __getitem__(self, number: int) -> View:
-        return self._views[number]
-
-    def __len__(self) -> int:
-        return len(self._views)
 
     async def version(self, number: int) -> str:
         following, loop = self._following, running_loop()
