@@ -234,16 +234,10 @@ def raise_value(thresholds: Thresholds, value: int) -> int:
 
 def check_every_offset(thresholds: Thresholds) -> int:
     """Check every offset that has waits, lowest first. Returns: how many operations ended."""
+    watchers = core_of(thresholds._purgatory).watchers
     keys = [key_of(thresholds, offset) for offset in sorted(thresholds._noted)]
-    ended = 0
-    try:
-        for key in keys:
-            ended += thresholds._purgatory.check_and_complete(key)
-    except BaseException:
-        for key in keys:
-            thresholds._purgatory.notify(key)
-        raise
-    return ended
+    watched = [key for key in keys if watchers.count(key) > 0]
+    return thresholds._purgatory.check_each(watched) if watched else 0
 
 
 def as_int(parameter: str, value: object) -> int:
