@@ -120,18 +120,7 @@ class Purgatory(EntryPoints, Starting):
         if clock is not None:
             require_methods("clock", clock, ("time", "call_at"), "Clock")
         tick_ns = round(tick * NS)
-        super().__init__(
-            Core(
-                name,
-                tick_ns,
-                wheel_size,
-                purge_interval,
-                max_pending,
-                turn_budget,
-                told,
-                Misuse(),
-            )
-        )
+        super().__init__(Core(name, tick_ns, wheel_size, purge_interval, max_pending, turn_budget, told, Misuse))
         self._given_clock = clock
         self._clock_task: ClockTask | None = None
         self._handover = Handover(turn_budget)
