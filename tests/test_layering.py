@@ -61,6 +61,7 @@ THIRD_PARTY = {
 }
 #: Modules that may import more, by path.
 ADAPTERS = {
+    "purgatory.py": {"typing_extensions"},  # for type checkers alone, which bring it
     "web/aiohttp.py": {"aiohttp"},
     "web/inspector/app.py": {"anyio"},  # Starlette needs it
     "bus/postgres.py": {"asyncpg"},

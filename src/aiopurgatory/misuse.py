@@ -54,73 +54,59 @@ class Misuse(Finder):
     asyncio's debug mode, all are.
     """
 
-    __slots__ = (
-        "_examined",
-        "_idle",
-        "_loop",
-        "_missed",
-        "_quiet_until",
-        "_random",
-        "_twins",
-        "_warned",
-        "_watchers",
-    )
+    __slots__ = ("_examined", "_idle", "_quiet_until", "_random", "_warned")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._loop: Loop
-        self._watchers: Watchers
-        #: Misses examined while something waited; and how many of them had a twin.
-        self._examined = 0
-        self._twins = 0
-        self._idle = 0
+    def __init__(self, loop: Loop, watchers: Watchers) -> None:
+        super().__init__(loop, watchers)
+        #: Misses examined while something waited, and while nothing did.
+        self._examined = self._idle = 0
         self._random = 1
-        #: Missed checks by class and kind of key.
-        self._missed: dict[tuple[str, str], int] = {}
         #: When the next failed read is logged, by the purgatory's clock.
         self._quiet_until = -inf
         #: The kinds of mistakes that were logged.
         self._warned: set[Any] = set()
 
-    def attach(self, loop: Loop, watchers: Watchers) -> None:
-        self._loop, self._watchers = loop, watchers
-
     def unwatched(self, key: Hashable) -> int:
         """Look for a mistake behind the check of *key*, which nothing watches."""
+        is_idle = self.loop.is_left or not self.watchers.by_key
         try:
-            if self._loop.is_left:
-                self._idle += 1
-                return self._distance()
-            if self._loop.running is None:
+            if self.loop.running is None:
                 if is_debug():
                     self._warn_once(
                         "start",
                         f"the check of {shown(key)} did nothing, since the purgatory is "
                         "not started; use 'async with' or await start() first",
                     )
-            elif self._loop.is_foreign_thread():
+            elif not self.loop.is_left and self.loop.is_foreign_thread():
                 self._warn_once(
                     "thread",
                     f"check_and_complete({shown(key)}) was called outside the thread "
                     "of the purgatory's event loop. It raises RuntimeError as soon as something waits for the key; "
                     "use notify_threadsafe(key)",
                 )
-            if self._watchers.by_key:
+            if is_idle:
+                self._idle += 1
+            else:
                 self._examined += 1
                 self._examine_key(key)
-            else:
-                self._idle += 1
         except (Exception, CancelledError):
             pass  # of the key's own methods: they must not break a check
-        return self._distance()
+        if is_debug():
+            return 1
+        if is_idle:
+            return 1 if self._idle <= FIRST else EVERY_IDLE
+        if self._examined < FIRST:
+            return 1
+        self._random = (self._random * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
+        return 1 + (self._random >> 16) % (2 * EVERY)
 
     def missed(self, op: Operation) -> None:
         key = keys_of(op)[0]
         kind = (type(op).__qualname__, kind_of(key))
-        is_new = kind not in self._missed
-        if is_new and len(self._missed) >= MAX_MISSED:
+        is_new = kind not in self.missed_kinds
+        if is_new and len(self.missed_kinds) >= MAX_MISSED:
             kind, is_new = OTHER, False
-        self._missed[kind] = self._missed.get(kind, 0) + 1
+        self.missed_kinds[kind] = self.missed_kinds.get(kind, 0) + 1
         if is_new:
             keys = f"the key {shown(key)}" if is_debug() else f"a key of the kind {kind[1]}"
             self._warn(
@@ -128,12 +114,6 @@ class Misuse(Finder):
                 "its keys had been checked; call check_and_complete(key) where the state behind such a key changes. "
                 "statistics().missed_kinds counts the next ones"
             )
-
-    def missed_kinds(self) -> tuple[tuple[str, str, int], ...]:
-        return tuple([(*kind, count) for kind, count in self._missed.items()])
-
-    def checks_of_twins(self) -> int:
-        return self._twins
 
     def endless(self, key: Hashable, entry: object) -> None:
         """Warn, once, that checks without effect lead to each other."""
@@ -156,7 +136,7 @@ class Misuse(Finder):
 
     def failed_read(self, op: Operation, exc: BaseException) -> None:
         """Warn, once a minute, why reads are repeated: else a mistake would pass for an outage, in silence."""
-        now = self._loop.time()
+        now = self.loop.time()
         if now >= self._quiet_until:
             self._quiet_until = now + QUIET
             kind = kind_of(keys_of(op)[0])
@@ -165,22 +145,11 @@ class Misuse(Finder):
                 "repeated, as retry_on= says. This is said once a minute, for all reads"
             )
 
-    def _distance(self) -> int:
-        """Misses until the next one to be examined."""
-        if is_debug():
-            return 1
-        if not self._watchers.by_key:
-            return 1 if self._idle <= FIRST else EVERY_IDLE
-        if self._examined < FIRST:
-            return 1
-        self._random = (self._random * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
-        return 1 + (self._random >> 16) % (2 * EVERY)
-
     def _examine_key(self, key: Hashable) -> None:
-        by_key = self._watchers.by_key
+        by_key = self.watchers.by_key
         for twin in twins_of(key):
             if twin in by_key:
-                self._twins += 1
+                self.count_twin()
                 self._warn_once(
                     (kind_of(key), kind_of(twin)),
                     f"the key {shown(key)} was checked and nothing waits for it, but "
@@ -189,7 +158,7 @@ class Misuse(Finder):
                 )
                 return
         if isinstance(key, tuple) and self._is_watched_in_parts(key):
-            self._twins += 1
+            self.count_twin()
             self._warn_once(
                 (kind_of(key), None),
                 f"the key {shown(key)} was checked and nothing waits for it, but "
@@ -201,7 +170,7 @@ class Misuse(Finder):
         """Does an operation wait for the items of *key*, because watch() took the tuple for an iterable of keys?"""
         if len(key) < 2:
             return False
-        first = listed(self._watchers.by_key.get(key[0]), 1)
+        first = listed(self.watchers.by_key.get(key[0]), 1)
         return bool(first) and keys_of(first[0]) == key
 
     def _warn_once(self, kind: str | tuple[Any, ...], text: str) -> None:
@@ -211,7 +180,7 @@ class Misuse(Finder):
             self._warn(text)
 
     def _warn(self, text: str) -> None:
-        logger.warning(f"purgatory {self._loop.name!r}: {text}")
+        logger.warning(f"purgatory {self.loop.name!r}: {text}")
 
 
 def is_debug() -> bool:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Final, SupportsFloat, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Never, SupportsFloat, TypeVar, overload
 from weakref import WeakSet
 
 from .arguments import (
@@ -39,11 +39,14 @@ from .misuse import Misuse
 from .waits import pauses_of, read_condition, read_until, require_positive
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
     from .delayed_operation import DelayedOperation
+
+    D = TypeVarWithDefault("D", default=Never)
 
 R = TypeVar("R")
 S = TypeVar("S")
-D = TypeVar("D")
 
 #: Before Python 3.12, asking asyncio for the running loop costs a system call.
 _BY_IDENT: Final = sys.version_info < (3, 12)
@@ -117,18 +120,7 @@ class Purgatory(EntryPoints, Starting):
         if clock is not None:
             require_methods("clock", clock, ("time", "call_at"), "Clock")
         tick_ns = round(tick * NS)
-        super().__init__(
-            Core(
-                name,
-                tick_ns,
-                wheel_size,
-                purge_interval,
-                max_pending,
-                turn_budget,
-                told,
-                Misuse(),
-            )
-        )
+        super().__init__(Core(name, tick_ns, wheel_size, purge_interval, max_pending, turn_budget, told, Misuse))
         self._given_clock = clock
         self._clock_task: ClockTask | None = None
         self._handover = Handover(turn_budget)
@@ -245,19 +237,7 @@ class Purgatory(EntryPoints, Starting):
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
-    ) -> R: ...
-
-    @overload
-    async def wait_for(
-        self,
-        condition: Callable[[], Awaitable[R | None]],
-        keys: Items[Hashable],
-        *,
-        timeout: SupportsFloat | None,
-        on_undelivered: Callable[[R], object] | None = None,
-        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
-        every: float | None = None,
-        default: D,
+        default: D = ...,
     ) -> R | D: ...
 
     @overload
@@ -270,19 +250,7 @@ class Purgatory(EntryPoints, Starting):
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         every: float | None = None,
-    ) -> R: ...
-
-    @overload
-    async def wait_for(
-        self,
-        condition: Callable[[], R | None],
-        keys: Items[Hashable],
-        *,
-        timeout: SupportsFloat | None,
-        on_undelivered: Callable[[R], object] | None = None,
-        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
-        every: float | None = None,
-        default: D,
+        default: D = ...,
     ) -> R | D: ...
 
     async def wait_for(

@@ -9,7 +9,7 @@ import pytest
 from aiopurgatory import DelayedOperation, Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Interrupt, Op, raising, turns
+from .parts import Hook, Interrupt, Op, raising, turns
 
 
 async def test_check_tries_all_oldest_first(purgatory: Purgatory) -> None:
@@ -71,6 +71,19 @@ async def test_complete_for_key_base_exception_skips_none(purgatory: Purgatory) 
         purgatory.complete_for_key("key")
     assert (first.outcome, second.outcome) == (Outcome.FAILED, Outcome.COMPLETED)
     assert isinstance(first.exception(), Interrupt)
+
+
+async def test_check_each_base_exception_skips_none(purgatory: Purgatory) -> None:
+    hooks: list[Hook] = [raising(Interrupt()), str, str]
+    first, *others = [purgatory.watch(Op(on_complete=hook), [key]) for key, hook in enumerate(hooks)]
+    for op in (first, *others):
+        op.ready = True
+    with pytest.raises(Interrupt):
+        purgatory.check_each(range(3))
+    assert isinstance(first.exception(), Interrupt)
+    assert [op.outcome for op in others] == [None, None]  # the caller hears of it at once
+    await turns(2)
+    assert [op.outcome for op in others] == [Outcome.COMPLETED] * 2
 
 
 async def test_cancel_for_key_called_by_its_hooks_recurses_not(purgatory: Purgatory) -> None:

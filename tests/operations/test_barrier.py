@@ -11,7 +11,7 @@ from aiopurgatory import Observer, Outcome, Purgatory
 from aiopurgatory.operations import Generation, JoinBarrier
 from aiopurgatory.testing import ManualClock
 
-from .helpers import Join, begun, check_empty, group_in, joins
+from .helpers import begun, check_empty, group_in, joins
 
 # the first generation
 
@@ -26,33 +26,6 @@ async def test_initial_delay_takes_all_that_come(purgatory: Purgatory, clock: Ma
     assert generation == Generation(1, ("ann", "bob"), ())
     assert await tasks[1] is generation is group.generation
     check_empty(group)
-
-
-class JoinAtEachEnd(Observer):
-    """Somebody joins whenever an operation ends, the barrier as well."""
-
-    def __init__(self) -> None:
-        self.group: JoinBarrier[str] | None = None
-        self.tasks: list[Join] = []
-
-    def ended(self, purgatory: Any, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
-        if self.group is not None and len(self.tasks) < 3:
-            self.tasks.append(asyncio.ensure_future(self.group.join(f"late {len(self.tasks)}")))
-
-
-async def test_join_at_the_instant_of_the_extension_is_not_lost(clock: ManualClock) -> None:
-    late = JoinAtEachEnd()
-    async with Purgatory(clock=clock, observers=[late]) as purgatory:
-        group = group_in(purgatory)
-        tasks = await joins(group, "ann", "bob")
-        late.group = group
-        await clock.advance(2.0)
-        assert len(late.tasks) == 1  # with the first delay
-        assert group.is_waiting("late 0")
-        await clock.advance(20.0)
-        assert {await task for task in [*tasks, *late.tasks]} == {
-            Generation(1, ("ann", "bob", "late 0", "late 1", "late 2"), ())
-        }
 
 
 async def test_rebalance_timeout_0_still_ends_in_a_later_turn(purgatory: Purgatory, clock: ManualClock) -> None:

@@ -34,8 +34,8 @@ async def test_leave_from_a_hook_while_joins_fail_stays_left(clock: ManualClock)
         group = group_in(purgatory)
         await formed(group, clock, "ann", "bob", "cy")
         tasks = await joins(group, "ann", "bob")
-        purgatory.fail_for_key("billing", OSError("coordinator moved"))
         at_end.do = lambda: group.leave("bob")
+        purgatory.fail_for_key("billing", OSError("coordinator moved"))
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(found[0], OSError)
         assert isinstance(found[1], (OSError, JoinError))
@@ -46,13 +46,13 @@ async def test_leave_from_a_hook_while_joins_fail_stays_left(clock: ManualClock)
 
 @pytest.mark.parametrize("call", ["join", "leave"])
 async def test_call_right_after_fail_for_key_saves_no_join(purgatory: Purgatory, clock: ManualClock, call: str) -> None:
-    """It closes the next barrier in the very iteration in which the joins at this one are to fail."""
+    """It closes the next barrier in the very iteration in which the joins at this one fail."""
     group = group_in(purgatory)
     await formed(group, clock, "ann", "bob", "cy")
     tasks = await joins(group, "ann", "bob")
     again: list[Join] = []
     if call == "join":
-        again.append(asyncio.create_task(group.join("cy")))  # its turn comes before the callback's
+        again.append(asyncio.create_task(group.join("cy")))
     purgatory.fail_for_key("billing", OSError("coordinator moved"))
     if call == "leave":
         group.leave("cy")

@@ -75,14 +75,20 @@ class KeyChecks:
         """Check *keys* as one step: what hooks check meanwhile is checked after all of them. Returns: as check()."""
         self._loop.check_thread()
         ended = 0
-        for key in keys:
-            entry = self._watchers.entry_of(key)
-            if entry is None:
-                self.miss(key)
-            elif self._walking:
-                mark(self._nested, key, limit)
-            else:
-                ended += self._check_now(key, entry, limit)
+        left = iter(keys)
+        try:
+            for key in left:
+                entry = self._watchers.entry_of(key)
+                if entry is None:
+                    self.miss(key)
+                elif self._walking:
+                    mark(self._nested, key, limit)
+                else:
+                    ended += self._check_now(key, entry, limit)
+        except BaseException:  # of a hook: the rest is checked soon
+            for key in left:
+                self._postpone(key, limit)
+            raise
         if not self._walking:
             self._check_nested()
         return ended

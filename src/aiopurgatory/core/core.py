@@ -40,7 +40,7 @@ from .operation import (
 )
 from .purging import Purging
 from .unawaited import Unawaited
-from .watchers import checked_keys
+from .watchers import Watchers, checked_keys
 
 # The states of a purgatory.
 NEW: Final = 0
@@ -57,7 +57,7 @@ class Core(Owner):
         purge_interval: see Purging.
         max_pending: refuse to park more operations than this; None for no limit.
         turn_budget: seconds that one loop iteration may take. Expiry, checks and purging share it (I8).
-        finder: finds mistakes; None: finds none.
+        finder: makes what finds mistakes.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Core(Owner):
         max_pending: int | None,
         turn_budget: float,
         observers: tuple[Observer, ...] = (),
-        finder: Finder | None = None,
+        finder: Callable[[Loop, Watchers], Finder] = Finder,
     ) -> None:
         loop = Loop(name)
         super().__init__(loop)
@@ -78,8 +78,7 @@ class Core(Owner):
         self.watchers: Final = self.purging.watchers
         self.observers: Final = Observers(loop, observers)
         self.deadlines: Final = Deadlines(tick_ns, wheel_size, loop, self.alarm, self.watchers)
-        self.finder: Final = Finder() if finder is None else finder
-        self.finder.attach(loop, self.watchers)
+        self.finder: Final = finder(loop, self.watchers)
         self.checks: Final = self.purging.checks(self.finder, turn_budget)
         self._unawaited: Final = Unawaited(loop, turn_budget)
         self._max_pending: Final = max_pending
@@ -338,14 +337,14 @@ class Core(Owner):
             cancelled=self.cancelled,
             failed=self.failed,
             missed_triggers=self.missed,
-            missed_kinds=self.finder.missed_kinds(),
+            missed_kinds=tuple([(*kind, count) for kind, count in self.finder.missed_kinds.items()]),
             refused=self.refused,
             undelivered=self.undelivered,
             checks=checks.checks,
             checks_without_effect=checks.without_effect,
             reads=self.reads,
             reads_in_vain=self.reads_in_vain,
-            checks_of_twins=self.finder.checks_of_twins(),
+            checks_of_twins=self.finder.checks_of_twins,
             cascaded=timer.cascaded,
             wakeups=self.alarm.wakeups,
             purges=purging.purges,

@@ -58,10 +58,20 @@ class Observer:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Finder:
-    """The hook for the code that finds mistakes. This one finds none; see misuse. None of its methods may raise."""
+    """The hook for the code that finds mistakes. This one finds none; see misuse. None of its methods may raise.
 
-    def attach(self, loop: Loop, watchers: Watchers) -> None:
-        """Called once, with the parts of the purgatory to examine."""
+    Args: loop, watchers: the parts of the purgatory to examine.
+    """
+
+    __slots__ = ("checks_of_twins", "loop", "missed_kinds", "watchers")
+
+    def __init__(self, loop: Loop, watchers: Watchers) -> None:
+        self.loop: Final = loop
+        self.watchers: Final = watchers
+        #: Missed checks by class and kind of key.
+        self.missed_kinds: Final[dict[tuple[str, str], int]] = {}
+        #: How many of the checks of unwatched keys were of a watched key's twin.
+        self.checks_of_twins = 0
 
     def unwatched(self, key: Hashable) -> int:
         """The *key* was checked, and nothing watches it.
@@ -70,16 +80,12 @@ class Finder:
         """
         return ALL
 
+    def count_twin(self) -> None:
+        """A check was of a watched key's twin."""
+        self.checks_of_twins += 1
+
     def missed(self, op: Operation) -> None:
         """The operation *op* missed a check; see Observer.missed()."""
-
-    def missed_kinds(self) -> tuple[tuple[str, str, int], ...]:
-        """Return the missed checks by class and kind of key."""
-        return ()
-
-    def checks_of_twins(self) -> int:
-        """Return how many of the checks of unwatched keys were of a watched key's twin."""
-        return 0
 
     def endless(self, key: Hashable, entry: object) -> None:
         """Checks without effect lead to each other. The newest was of *key*, with *entry*."""

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_plain_function, require_seconds
-from ..core.kit import AwaitableOperation, core_of, is_pending, require_plain
+from ..core.kit import AwaitableOperation, Outcome, core_of, is_pending, require_plain
 from ..delayed_operation import wait
 from ..purgatory import Purgatory
 
@@ -41,15 +41,13 @@ class DelayedHeartbeat(AwaitableOperation):
 
     # Not in on_expiration(): its errors count as answers, but an error of the callback is a fault to report.
     def on_complete(self) -> Hashable:
-        forget(self._heartbeats, self)
         require_plain(self._heartbeats._on_missed(self.member), self, "on_missed")
         return self.member
 
-    def on_cancel(self) -> None:
-        forget(self._heartbeats, self)
-
-    def on_failure(self, exc: BaseException) -> None:
-        forget(self._heartbeats, self)
+    def on_end(self, outcome: Outcome) -> None:
+        sessions = self._heartbeats._sessions
+        if sessions.get(self.member) is self:  # else a beat has already begun the next session
+            del sessions[self.member]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -136,9 +134,3 @@ class BaseHeartbeats:
         """
         session = self._sessions.get(member)
         return session is not None and session.cancel()
-
-
-def forget(heartbeats: BaseHeartbeats, session: DelayedHeartbeat) -> None:
-    """Remove the ended *session*, unless a beat has already begun the next one of its member."""
-    if heartbeats._sessions.get(session.member) is session:
-        del heartbeats._sessions[session.member]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import suppress
-from contextvars import Context
 from math import inf
 from typing import Any, Generic, TypeVar
 
@@ -41,8 +40,8 @@ class JoinBarrier(Generic[M]):
     replace() for one that has restarted under another name: the others need not join again. ``len()`` counts the
     members that wait at the barrier.
 
-    ``purgatory.cancel_for_key(key)`` cancels every waiting join. ``fail_for_key(key, exc)`` fails each with *exc* on
-    the next loop iteration, for instance when another server has taken over the group.
+    ``purgatory.cancel_for_key(key)`` cancels every waiting join. ``fail_for_key(key, exc)`` fails each with *exc*, for
+    instance when another server has taken over the group.
 
     Args:
         purgatory: holds the joins.
@@ -188,7 +187,7 @@ class JoinBarrier(Generic[M]):
         Returns: False if it is not a member.
         Raises: PurgatoryFullError: the barrier cannot be closed; *member* stays. RuntimeError: wrong thread or loop.
         """
-        self._catch_up()
+        self._check_thread()
         if member not in self._members:
             return False
         if not self.is_closed and member not in self._members.announced:
@@ -217,7 +216,7 @@ class JoinBarrier(Generic[M]):
         Cost: O(members).
         """
         # Source: Kafka GroupMetadata.replaceStaticMember (KIP-345).
-        self._catch_up()
+        self._check_thread()
         if successor in self._members:
             raise ValueError(
                 f"successor must not be a member of {described(self._key)} yet, got {described(successor)}"
@@ -251,14 +250,12 @@ class JoinBarrier(Generic[M]):
             raise
         return join
 
-    def _catch_up(self) -> None:
-        """Apply a failure of the barrier now. Raises: RuntimeError: called from another thread."""
+    def _check_thread(self) -> None:
         core_of(self._purgatory).loop.check_thread()
-        self._pass_on_failure()
 
     def _admit(self, member: M) -> None:
-        """Raises: GroupFullError: *member* is new, and the group has max_members. RuntimeError: as _catch_up()."""
-        self._catch_up()
+        """Raises: GroupFullError: *member* is new, and the group has max_members. RuntimeError: wrong thread."""
+        self._check_thread()
         count, most = len(self._members), self._max_members
         if member not in self._members and most is not None and count >= most:
             raise GroupFullError(
@@ -280,12 +277,6 @@ class JoinBarrier(Generic[M]):
         except BaseException:
             self._barrier = None
             raise
-        barrier.add_done_callback(self._pass_on_failure, context=Context())  # not the first join's
-
-    def _replace(self, barrier: DelayedJoin, successor: DelayedJoin) -> None:
-        """Watch *successor*, unless *barrier* is not the group's any more."""
-        if self._barrier is barrier:
-            self._close(successor)
 
     def _open(self, barrier: DelayedJoin | None) -> None:
         """Begin a generation of the members that have joined, unless *barrier* is not the group's any more."""
@@ -300,33 +291,18 @@ class JoinBarrier(Generic[M]):
         if closed is not barrier and closed is not None:
             closed.force_complete()
 
-    def _give_up(self, barrier: DelayedJoin) -> None:
-        """Cancel every join, unless *barrier* is not the group's any more."""
-        if self._barrier is barrier:
+    def _give_up(self, barrier: DelayedJoin, exc: BaseException | None) -> None:
+        """Fail every join with *exc*, or cancel it."""
+        if self._barrier is barrier:  # else a hook has closed the next one
             self._barrier = None
-            for join in self._members.joins():
-                join.cancel()
+        for join in self._members.joins():
+            join.fail(exc) if isinstance(exc, Exception) else join.cancel()
 
     def _undelivered(self, member: M, generation: Generation[M]) -> None:
         """Remove *member*: its task was cancelled before it received *generation*."""
         # The others must not rely on it.
         if self._generation.number == generation.number and not self._members.has_joined(member):
             self.leave(member)
-
-    def _pass_on_failure(self, _: object = None) -> None:
-        """Fail every join if the barrier has failed: on the next loop iteration, or before another barrier closes."""
-        barrier = self._barrier
-        if barrier is None or barrier.outcome is not Outcome.FAILED:
-            return
-        exc = barrier.exception()
-        assert isinstance(exc, Exception)
-        # atomic: no await
-        self._barrier = None
-        joins = self._members.joins()
-        for join in joins:
-            self._members.withdraw(join.member, join)
-        for join in joins:
-            join.fail(exc)
 
 
 class DelayedJoin(DelayedOperation[None]):
@@ -345,7 +321,11 @@ class DelayedJoin(DelayedOperation[None]):
         self._group._open(self)
 
     def on_cancel(self) -> None:
-        self._group._give_up(self)
+        self._group._give_up(self, None)
+
+    def on_failure(self, exc: BaseException) -> None:
+        self.exception()  # the joins raise it
+        self._group._give_up(self, exc)
 
 
 class InitialDelayedJoin(DelayedJoin):
@@ -356,19 +336,17 @@ class InitialDelayedJoin(DelayedJoin):
     def __init__(self, group: JoinBarrier[Any], delay: float, remaining: float) -> None:
         super().__init__(group, min(delay, remaining))
         self._delay = delay
-        self._remaining = remaining - min(delay, remaining)
+        self._remaining = remaining
         self._seen = group._members.joined()
 
     def try_complete(self) -> bool:
-        return False
-
-    def on_complete(self) -> None:
-        # In one step, so that no join can come between this barrier and the next.
         members = self._group._members
-        if self._remaining > 0 and (members.missing or not self._seen.issuperset(members)):
-            self._group._replace(self, InitialDelayedJoin(self._group, self._delay, self._remaining))
-        else:
-            super().on_complete()
+        if self.is_due:
+            self._remaining -= self._delay
+            if self._remaining > 0 and (members.missing or not self._seen.issuperset(members)):
+                self._seen = members.joined()
+                self._group.purgatory.reschedule(self, min(self._delay, self._remaining))
+        return False
 
 
 class MemberJoin(DelayedOperation[Generation[M]]):
@@ -395,10 +373,7 @@ class MemberJoin(DelayedOperation[Generation[M]]):
         assert self._generation is not None
         return self._generation
 
-    def on_cancel(self) -> None:
-        self._group._members.withdraw(self.member, self)
-
-    def on_failure(self, exc: BaseException) -> None:
+    def on_end(self, outcome: Outcome) -> None:
         self._group._members.withdraw(self.member, self)
 
     def on_undelivered(self, result: Generation[M]) -> None:

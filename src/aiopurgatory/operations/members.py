@@ -45,99 +45,90 @@ class Generation(Generic[M]):
 class Members(Generic[M, J]):
     """Keeps the join of each member that has one. While the barrier is open, all members are missing."""
 
-    __slots__ = ("_joins", "_known", "announced", "missing")
+    __slots__ = ("_joins", "_members", "_new", "announced")
 
     def __init__(self, expected: Iterable[M]) -> None:
-        self._joins: dict[M, J | None] = dict.fromkeys(expected)  # None: not joined yet
-        #: How many have not joined.
-        self.missing = len(self._joins)
+        self._members: dict[M, None] = dict.fromkeys(expected)  # an ordered set
+        self._joins: dict[M, J] = {}
         self.announced: set[M] = set()  # by expect(), and in no generation yet
-        self._known: set[M] = set()  # have joined, and are still expected if that join is cancelled
+        self._new: set[M] = set()  # have joined, and are no members if that join is cancelled
 
     def __len__(self) -> int:
-        return len(self._joins)
+        return len(self._members)
 
     def __iter__(self) -> Iterator[M]:
-        return iter(self._joins)
+        return iter(self._members)
 
     def __contains__(self, member: object) -> bool:
-        return member in self._joins
+        return member in self._members
+
+    @property
+    def missing(self) -> int:
+        """How many have not joined."""
+        return len(self._members) - len(self._joins)
 
     def has_joined(self, member: M) -> bool:
-        return self._joins.get(member) is not None
+        return member in self._joins
 
     def joined(self) -> frozenset[M]:
         """The members that have joined."""
-        return frozenset(filter(self.has_joined, self._joins))
+        return frozenset(self._joins)
 
     def joins(self) -> list[J]:
         """The joins, in the order of the members."""
-        return [join for join in self._joins.values() if join is not None]
+        return [self._joins[member] for member in self._members if member in self._joins]
 
     def expect(self, member: M) -> None:
         """Announce *member*. If it has joined, it is still expected when that join is cancelled."""
         # atomic: no await
-        if member not in self._joins:
-            self._joins[member] = None
-            self.missing += 1
-            self.announced.add(member)
-        elif self._joins[member] is not None and member not in self._known:
-            self._known.add(member)
+        if member not in self._members or member in self._new:
+            self._members[member] = None
+            self._new.discard(member)
             self.announced.add(member)
 
     def add(self, member: M, join: J) -> J | None:
         """Count the *join* of *member*. Returns: the earlier join that it replaces."""
         # atomic: no await
+        if member not in self._members:
+            self._members[member] = None
+            self._new.add(member)
         earlier = self._joins.get(member)
-        if earlier is None and member in self._joins:
-            self._known.add(member)
-            self.missing -= 1
         self._joins[member] = join
         return earlier
 
     def withdraw(self, member: M, join: J) -> None:
         """Stop counting the *join* of *member*, unless *member* has left or joined again."""
         # atomic: no await
-        if self._joins.get(member) is not join:
-            return
-        if member in self._known:
-            self._known.remove(member)
-            self._joins[member] = None
-            self.missing += 1
-        else:
+        if self._joins.get(member) is join:
             del self._joins[member]
+            if member in self._new:
+                self.remove(member)
 
     def remove(self, member: M) -> J | None:
         """Remove *member*. Returns: its join."""
         # atomic: no await
-        join = self._joins.pop(member)
+        del self._members[member]
         self.announced.discard(member)
-        self._known.discard(member)
-        if join is None:
-            self.missing -= 1
-        return join
+        self._new.discard(member)
+        return self._joins.pop(member, None)
 
     def replace(self, member: M, successor: M) -> J | None:
         """Give the place of *member* to *successor*, which has not joined. Returns: the join of *member*."""
         # atomic: no await
-        join = self._joins[member]
-        self._joins = {successor if each == member else each: other for each, other in self._joins.items()}
-        self._joins[successor] = None
-        if join is not None:
-            self.missing += 1
+        self._members = {successor if each == member else each: None for each in self._members}
         if member in self.announced:
             self.announced.remove(member)
             self.announced.add(successor)
-        self._known.discard(member)
-        return join
+        self._new.discard(member)
+        return self._joins.pop(member, None)
 
     def begin(self, earlier: Generation[M]) -> Generation[M]:
         """Drop the missing members. Returns: the generation of the others; its number grows if there are any."""
         # atomic: no await
-        members = tuple(member for member, join in self._joins.items() if join is not None)
-        dropped = tuple(member for member, join in self._joins.items() if join is None)
-        self._joins = dict.fromkeys(members)
-        self.missing = len(members)
+        members = tuple(filter(self.has_joined, self._members))
+        dropped = tuple(member for member in self._members if member not in self._joins)
+        self._members = dict.fromkeys(members)
+        self._joins.clear()
         self.announced.clear()
-        self._known.clear()
+        self._new.clear()
         return Generation(earlier.number + bool(members), members, dropped)
