@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 import sys
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from hashlib import blake2b
 from secrets import token_hex
 from typing import Any, Final, Unpack
@@ -19,7 +19,7 @@ except ImportError as exc:
 from ..arguments import require_seconds
 from ..core.kit import checked_limit
 from .addresses import HostNames, NamesLoop, Password, parse, password_of
-from .engine import CHANNEL, Hear, Lost, explained, require_channel
+from .engine import CHANNEL, Hear, Link, Lost, explained, require_channel
 from .keys import DATA, EVERY_KEY, MAX_LINE, encode
 from .server import BusOptions, ServerBus
 from .targets import Target
@@ -176,13 +176,12 @@ class PostgresEngine:
         self._dsn, self._channel = dsn, channel
         self._listens, self._password = listens, password_of(password)
         self._names = HostNames()
-        self.data_channels: list[str] = []
         #: The backends of the last attempt, or earlier ones that still run.
         self._left: list[int] = []
         #: Less than the bus's own timeout, so that the server's error arrives first and names the cause.
         self._milliseconds = max(1, int(timeout * 800))
 
-    async def open(self, hear: Hear, lost: Lost) -> _PostgresLink:
+    async def open(self, channels: Sequence[str], hear: Hear, lost: Lost) -> _PostgresLink:
         """Connect twice and subscribe, as ``Engine`` says."""
         connections: list[Any] = []
         try:
@@ -199,7 +198,6 @@ class PostgresEngine:
             ]
             link = _PostgresLink(listener, publisher, statements, self._channel, hear)
             if listener is not None:
-                channels = [self._channel, *self.data_channels]
                 await self._listen(listener, publisher, channels)
                 for channel in channels:
                     await listener.add_listener(channel, link.hear)
@@ -220,7 +218,7 @@ class PostgresEngine:
         connection.add_termination_listener(lambda _: lost(ConnectionResetError("PostgreSQL hung up")))
         return connection
 
-    async def _listen(self, listener: Any, publisher: Any, channels: list[str]) -> None:
+    async def _listen(self, listener: Any, publisher: Any, channels: Sequence[str]) -> None:
         listen = "; ".join([f"LISTEN {_identifier('channel', channel)}" for channel in channels])
         sql = _LISTEN.format(milliseconds=self._milliseconds // 2 + 1, lock=_LISTEN_LOCK, listen=listen)
         try:
@@ -264,7 +262,7 @@ def _remedy(exc: Exception) -> str:
     return "; " + next((remedy for kind, remedy in _REMEDIES.items() if isinstance(exc, kind)), "check the dsn")
 
 
-class _PostgresLink:
+class _PostgresLink(Link):
     def __init__(self, listener: Any, publisher: Any, statements: list[Any], channel: str, hear: Hear) -> None:
         self._listener, self._publisher, self._channel, self._hear = listener, publisher, channel, hear
         self._notify, self._notify_all = (statement.fetch for statement in statements)

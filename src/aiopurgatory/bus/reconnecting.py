@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from math import inf
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 from ..clock import backoff, cancellations
-from .engine import BusClosedError, EchoLostError, Engine, Link, NeverEchoedError, ReplayingLink
+from .engine import BusClosedError, EchoLostError, Hear, Link, Lost, NeverEchoedError
 from .exchange import Exchange
 
 #: Loop iterations before an answer counts as missing. After a stall, a loop runs its timers before it reads from its
@@ -29,6 +29,9 @@ _MOST_TIMED_OUT: Final = 4
 _PATIENCE: Final = 0.5
 _ATTEMPTS: Final = 4
 
+#: Opens a link, as Engine.open() does.
+Open: TypeAlias = Callable[[Hear, Lost], Awaitable[Link]]
+
 
 @final
 class Reconnecting:
@@ -39,8 +42,8 @@ class Reconnecting:
         timeout: seconds that connecting may take.
     """
 
-    def __init__(self, engine: Engine, exchange: Exchange, timeout: float) -> None:
-        self._engine, self.exchange, self._timeout = engine, exchange, timeout
+    def __init__(self, open_link: Open, exchange: Exchange, timeout: float) -> None:
+        self._open, self.exchange, self._timeout = open_link, exchange, timeout
         self._task: asyncio.Task[None] | None = None
         self._pauses: Final = Pauses(timeout)
         self._drive: Drive | None = None
@@ -108,7 +111,7 @@ class Reconnecting:
         try:
             while not self._is_stopped:
                 self._up_at = None
-                self._drive = Drive(self._engine, self.exchange, self._timeout, self._look)
+                self._drive = Drive(self._open, self.exchange, self._timeout, self._look)
                 self.error = error = await self._broken(self._drive)
                 if not self.was_up:
                     return
@@ -163,8 +166,8 @@ class Drive:
         told: called without arguments after each acknowledgement and each received message.
     """
 
-    def __init__(self, engine: Engine, exchange: Exchange, timeout: float, told: Callable[[], object]) -> None:
-        self._engine, self._exchange, self._timeout, self._told = engine, exchange, timeout, told
+    def __init__(self, open_link: Open, exchange: Exchange, timeout: float, told: Callable[[], object]) -> None:
+        self._open, self._exchange, self._timeout, self._told = open_link, exchange, timeout, told
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._scope: asyncio.Timeout | None = None
@@ -180,7 +183,7 @@ class Drive:
         """Connect and serve the link. Never returns. Raises: the error that broke the link."""
         try:
             async with asyncio.timeout(self._timeout):
-                self._link = await self._engine.open(self._hear, self.lose)
+                self._link = await self._open(self._hear, self.lose)
             self._raise_if_broken()
             self._exchange.confirmed(self._loop.time())
             async with asyncio.timeout(None) as self._scope:
@@ -223,7 +226,6 @@ class Drive:
             self._raise_if_broken()
             first = self._exchange.reads_from()
             if first is not None:
-                assert isinstance(link, ReplayingLink), "its engine replays"
                 await self._replay(link, first)
                 continue
             messages = self._exchange.messages(self._loop.time())
@@ -238,7 +240,7 @@ class Drive:
                 self._sleeper = self._loop.create_future()
                 await self._sleeper
 
-    async def _replay(self, link: ReplayingLink, first: str) -> None:
+    async def _replay(self, link: Link, first: str) -> None:
         """Read one page of the messages that a gap has swallowed (R10)."""
         async with asyncio.timeout(self._timeout):
             entries = await link.read(first)

@@ -16,7 +16,7 @@ from ..arguments import require_seconds
 from ..clock import running_loop
 from ..core.kit import Observer
 from .bus import Bus, BusStatistics
-from .engine import CHANNEL, BusClosedError, BusConnectError, DataEngine, Engine, ReplayingEngine
+from .engine import CHANNEL, BusClosedError, BusConnectError, Engine
 from .exchange import Exchange
 from .gaps import Pace
 from .missed import Missed
@@ -55,6 +55,7 @@ class ServerBus(Bus):
         observers: as for Bus. If the bus's task is cancelled from outside, the bus stays open for observers, and its
             statistics give the reason.
         name: as for Bus.
+        replays: whether the server keeps the newest messages, as missed.py says; default False.
 
     Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
     """
@@ -69,12 +70,15 @@ class ServerBus(Bus):
         spread: float = 0.0,
         observers: Iterable[Observer] = (),
         name: str = CHANNEL,
+        replays: bool = False,
     ) -> None:
         require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
         require_seconds("timeout", timeout, 0.01, 3600.0)
         require_seconds("spread", spread, 0.0, 3600.0)
         super().__init__(targets, observers=observers, name=name)
-        self._engine = engine
+        self._engine, self.replays = engine, replays
+        #: Its own, then those of logs that share it.
+        self._channels = [name]
         self._timeout, self._pace = timeout, Pace(heartbeat, timeout, spread)
         #: Of the newest start.
         self._reconnecting = self._new_reconnecting()
@@ -178,10 +182,10 @@ class ServerBus(Bus):
 
     def _new_reconnecting(self) -> Reconnecting:
         missed = None
-        if self._listens and isinstance(self._engine, ReplayingEngine) and self._engine.replays:
+        if self._listens and self.replays:
             missed = Missed(2 * self._pace.noticed(), partial(logger.warning, "bus %r: %s", self.name))
         exchange = Exchange(secrets.token_hex(8), self._targets, self._pace, missed, self._listens)
-        return Reconnecting(self._engine, exchange, self._timeout)
+        return Reconnecting(partial(self._engine.open, self._channels), exchange, self._timeout)
 
     def _is_connected(self) -> bool:
         return self._reconnecting.exchange.connected and self._is_open and self._pid == os.getpid()
@@ -233,11 +237,9 @@ class ServerBus(Bus):
 
 def hear_data(bus: ServerBus, channel: str) -> None:
     """Have *bus* hear messages with data on *channel* as well. If it is open, it connects anew, which is a gap."""
-    assert isinstance(bus._engine, DataEngine), "it is of a bus that logs may share"
-    channels = bus._engine.data_channels
-    if channel in channels:
+    if channel in bus._channels:
         return
-    channels.append(channel)
+    bus._channels.append(channel)
     if bus._is_open and bus._loop is not None:
         why = f"it subscribes to {channel}, too"
         bus._loop.call_soon_threadsafe(bus._reconnecting.renew, why)  # logs are made anywhere

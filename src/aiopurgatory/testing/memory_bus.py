@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Unpack
 
-from ..bus.engine import Hear, Lost
+from ..bus.engine import Hear, Link, Lost
 from ..bus.server import BusOptions, ServerBus
 from ..bus.targets import Target
 
@@ -87,7 +87,7 @@ class MemoryEngine:
         self._server = server
         self.link: _MemoryLink | None = None
 
-    async def open(self, hear: Hear, lost: Lost) -> _MemoryLink:
+    async def open(self, channels: Sequence[str], hear: Hear, lost: Lost) -> _MemoryLink:
         await asyncio.sleep(0)
         self.link = link = _MemoryLink(self._server, hear, lost)
         self._server.join(link)
@@ -97,7 +97,7 @@ class MemoryEngine:
         return f"cannot connect to the MemoryServer: {exc}"
 
 
-class _MemoryLink:
+class _MemoryLink(Link):
     def __init__(self, server: MemoryServer, hear: Hear, lost: Lost) -> None:
         self._server, self._hear, self._lost = server, hear, lost
         self._is_deaf = False
