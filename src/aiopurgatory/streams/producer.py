@@ -16,7 +16,7 @@ from .event import EndedError, StoreDownError, require_event, require_reason
 from .tasks import Tasks
 from .topic_state import RENEWAL, Keep
 from .writer import Writer
-from .writes import Appending, Beginning, Decide, Renewing, Stamp
+from .writes import Appending, Beginning, Decide, Renewing
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -39,7 +39,6 @@ class Run:
         self.topic: Final = topic
         self._writer, self._runs, self._lease, self._resume, self._keep = writer, runs, lease, resume, keep
         self._producer: Final = secrets.token_hex(8)
-        self._count = 0
         self._written_at = 0.0
         self._is_entered = self._is_over = False
         self._last_id: str | None = None
@@ -109,7 +108,7 @@ class Run:
         self._require_begun()
         if self._is_over:
             raise EndedError(f"topic {self.topic!r}: the run has ended, or its block was left")
-        self._last_id = await self._write(Appending(data, name, self._keep, self._producer, self._stamp()))
+        self._last_id = await self._write(Appending(data, name, self._keep, self._producer, self._writer.stamp()))
         return self._last_id
 
     async def end(self, reason: str = "done") -> None:
@@ -137,12 +136,8 @@ class Run:
         if self._renewing is None:
             raise RuntimeError(f"the run of topic {self.topic!r} was not entered; use 'async with'")
 
-    def _stamp(self) -> Stamp:
-        self._count += 1
-        return Stamp(self._producer, self._count)
-
     async def _end(self, reason: str) -> None:
-        ending = Appending(reason, None, self._keep, self._producer, self._stamp(), is_end=True)
+        ending = Appending(reason, None, self._keep, self._producer, self._writer.stamp(), is_end=True)
         with suppress(EndedError):
             self._last_id = await self._write(ending)
 
