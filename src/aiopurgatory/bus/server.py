@@ -82,8 +82,6 @@ class ServerBus(Bus):
         self._timeout, self._pace = timeout, Pace(heartbeat, timeout, spread)
         #: Of the newest start.
         self._reconnecting = self._new_reconnecting()
-        #: Why its task has ended by itself.
-        self._died: str | None = None
 
     def __repr__(self) -> str:
         state = "connected" if self._is_connected() else "disconnected" if self._is_open else "closed"
@@ -105,12 +103,11 @@ class ServerBus(Bus):
             await self._until_up(self._reconnecting)
             return
         self._begin(loop)
-        self._died = None
         # A new one, because the task of an earlier start may still be ending.
         self._reconnecting = reconnecting = self._new_reconnecting()
         # In an empty context: a request may call this, and the bus lives longer.
         Context().run(reconnecting.begin, partial(self._ended, reconnecting))
-        self._is_open = self._is_observed = True
+        self._is_open = True
         try:
             self._tell(lambda observer: observer.opened(self))
             await self._until_up(reconnecting)
@@ -125,7 +122,7 @@ class ServerBus(Bus):
         dropped, and a warning is logged. A second call does nothing. In a forked child process, it leaves the
         connections to the parent.
         """
-        reconnecting, is_open, self._died = self._reconnecting, self._is_open, None
+        reconnecting, is_open = self._reconnecting, self._is_open
         self._shut()
         # In a child, closing the sockets would remove them from the epoll shared with the parent.
         if not is_open or self._pid != os.getpid():
@@ -197,9 +194,6 @@ class ServerBus(Bus):
             raise
         except Exception as exc:
             raise BusConnectError(self._engine.explain(exc)) from exc
-
-    def _why_closed(self) -> str:
-        return super()._why_closed() if self._died is None else self._died
 
     def _why_not_connected(self) -> str | None:
         if self._is_open and self._pid != os.getpid():
