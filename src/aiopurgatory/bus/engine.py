@@ -38,27 +38,32 @@ class NeverEchoedError(EchoLostError):
     """The server acknowledged the messages of this link, but echoed none."""
 
 
-def explained(where: str, exc: Exception, address: str, unheard: str) -> str | None:
-    """Return the reason and the remedy of an error that any server may cause; None: *exc* is another one.
+class BusyError(Exception):
+    """The bus has to wait for another session. The message has the remedy."""
+
+
+def explained(where: str, exc: Exception, address: str, unheard: str, remedy: str) -> str:
+    """Return the reason and the remedy of *exc*.
 
     Args:
         where: the server, without passwords.
         address: the parameter for its address.
         unheard: why a server may send a bus none of its own messages.
+        remedy: unless it is an error that any server may cause.
     """
     match exc:
         case NeverEchoedError():
             return f"{where} {exc}: {unheard}"
         case EchoLostError():
             return f"{where} {exc}"
-        case PasswordError():
+        case PasswordError() | BusyError():
             return f"cannot use {where}: {exc}"
         case TimeoutError():
             return (
                 f"{where} did not answer in time: check host, port and TLS in the {address}, and firewalls; or is it "
                 "stopped or overloaded?"
             )
-    return None
+    return f"cannot use {where}: {str(exc).rstrip('.') or type(exc).__name__}; {remedy}"
 
 
 class Link(Protocol):

@@ -141,9 +141,7 @@ class RedisEngine:
             exc = TimeoutError()
         if isinstance(exc, ClusterError):
             return f"replay= needs one server: {exc}"
-        common = explained(where, exc, "url", "does a proxy in between split its commands?")
-        why = str(exc).rstrip(".") or type(exc).__name__
-        return common or f"cannot use {where}: {why}; {self._remedy(exc)}"
+        return explained(where, exc, "url", "does a proxy in between split its commands?", self._remedy(exc))
 
     def _remedy(self, exc: Exception) -> str:
         if isinstance(exc, exceptions.NoPermissionError):
