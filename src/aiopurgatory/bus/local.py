@@ -20,13 +20,12 @@ _MAX_KEYS: Final = 10_000
 class _Member:
     """One life of a LocalBus, on one event loop. Other threads call only put()."""
 
-    __slots__ = ("_inbox", "_targets", "is_open", "loop", "name", "published", "received")
+    __slots__ = ("_inbox", "_targets", "loop", "name", "published", "received")
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, targets: Targets) -> None:
         self.name: Final = name
         self.loop: Final = loop
         self.published = self.received = 0
-        self.is_open = True
         self._targets = targets
         self._inbox = Handover(TURN_BUDGET)
 
@@ -38,7 +37,7 @@ class _Member:
             self._inbox.put(_EVERYTHING if len(self._inbox) >= _MAX_KEYS else entry, self.loop, self._take)
 
     def _take(self, entry: Any) -> None:
-        if self.is_open:
+        if self in _members:
             self.received += 1
             if entry is _EVERYTHING:
                 self._targets.check_all()
@@ -156,7 +155,6 @@ class LocalBus(Bus):
         return self._why_not_here() if self._pid != os.getpid() else None
 
     def _shut(self) -> None:
-        if self._member is not None and self._member.is_open:
-            self._member.is_open = False
+        if self._member is not None:
             _members.pop(self._member, None)
         super()._shut()
