@@ -61,7 +61,7 @@ class Run:
         self._last_id = None if found.endswith("-0") else found
         # In an empty context: a run may be left elsewhere than in the request that enters it.
         name = f"aiopurgatory log: lease of {self.topic[:50]}"
-        self._renewing = Context().run(asyncio.create_task, self._renew(), name=name)
+        self._renewing = asyncio.create_task(self._renew(), name=name, context=Context())
         self._runs.open.add(self)
         return self
 
@@ -84,8 +84,8 @@ class Run:
         # A task of its own: to cancel this one again, as anyio does at each await, must not lose the end.
         ending = self._begin_end(reason)
         await asyncio.wait([ending], timeout=None if exc_type is None else PARTING)
-        if exc_type is None and (down := ending.result()) is not None:
-            raise down
+        if exc_type is None:
+            ending.result()  # raises why it could not be written
 
     async def append(self, data: str, name: str | None = None) -> str:
         """Append an event. Through an outage of the server, this waits for as long as the lease.
@@ -141,17 +141,16 @@ class Run:
         with suppress(EndedError):
             self._last_id = await self._write(ending)
 
-    def _begin_end(self, reason: str) -> asyncio.Task[Exception | None]:
+    def _begin_end(self, reason: str) -> asyncio.Task[None]:
         return self._runs.endings.begin(self._write_end(reason), f"end of {self.topic[:50]}")
 
-    async def _write_end(self, reason: str) -> Exception | None:
-        """End the run. Returns: why it could not be written."""
+    async def _write_end(self, reason: str) -> None:
+        """End the run, or log why that could not be written."""
         try:
             await self._end(reason)
         except Exception as exc:
             logger.warning("the run %r is %s, and its listeners learn it by the lease: %s", self.topic, reason, exc)
-            return exc
-        return None
+            raise
 
     async def _write(self, decide: Decide) -> str:
         began = running_loop().time()
