@@ -102,7 +102,7 @@ class Exchange:
         if self.echo.is_unacknowledged():
             return []
         lines = self.outbox.take()
-        if not lines and not self.echo.is_probe_due(now):
+        if not lines and now < self.echo.probe_at():
             return []
         age = milliseconds(now - self._keys_acknowledged_at)
         messages = pack(f"@{self._origin} {self._link}", self.echo.next_number(), lines, age)

@@ -20,8 +20,6 @@ _Entry: TypeAlias = tuple[int, float, str, float]
 class Outbox:
     """Keys that the server has not acknowledged, in the order in which they were published (R2, R5)."""
 
-    __slots__ = ("_collapsed", "_collapsed_in_flight", "_in_flight", "_most", "_serial", "_waiting")
-
     def __init__(self, most: int = MAX_OUTBOX) -> None:
         self._most: Final = most
         #: The serial numbers rise along both dicts.

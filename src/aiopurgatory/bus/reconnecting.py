@@ -293,7 +293,7 @@ class Drive:
         if self._exchange.echo.is_overdue(now):
             self._judge(GRACE)
             return
-        if self._exchange.echo.is_probe_due(now):
+        if now >= self._exchange.echo.probe_at():
             self.wake()
         self._arm()  # even after wake(): the task may be sending, and not call this soon
 
