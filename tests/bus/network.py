@@ -35,10 +35,10 @@ class Member:
     A check with a limit wakes so many waiters, of which each takes one version.
     """
 
-    def __init__(self, network: Network, name: str, max_outbox: int) -> None:
+    def __init__(self, network: Network, name: str) -> None:
         self.network = network
         self.seen = dict.fromkeys(KEYS, 0)
-        self.exchange = Exchange(name, targets(self), PACE, max_outbox=max_outbox)
+        self.exchange = Exchange(name, targets(self), PACE)
         self.is_linked = False
         self.is_subscribed = False
         #: The server has subscribed it, but it does not know yet.
@@ -114,12 +114,12 @@ class Hiding(Member):
 class Network:
     """Args: seed: of everything at random. member: the class of its members."""
 
-    def __init__(self, seed: int, max_outbox: int = 1000, member: type[Member] = Member) -> None:
+    def __init__(self, seed: int, member: type[Member] = Member) -> None:
         self.random = Random(seed)
         self.now = 1000.0
         self.is_down = False
         self.versions = dict.fromkeys(KEYS, 0)
-        self.members = [member(self, f"p{number}", max_outbox) for number in range(3)]
+        self.members = [member(self, f"p{number}") for number in range(3)]
 
     def forward(self, message: str) -> None:
         for member in self.members:
@@ -190,11 +190,11 @@ class Network:
         return sum(member.seen[key] != self.versions[key] for member in self.members for key in KEYS)
 
 
-def stuck(seeds: Iterable[int], max_outbox: int = 1000, member: type[Member] = Member) -> int:
+def stuck(seeds: Iterable[int], member: type[Member] = Member) -> int:
     """Return how many waiters are stuck in the end, over all *seeds*."""
     found = 0
     for seed in seeds:
-        network = Network(seed, max_outbox, member)
+        network = Network(seed, member)
         for _ in range(300):
             network.step()
         network.settle()

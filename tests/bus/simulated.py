@@ -6,11 +6,12 @@ No I/O, and no real time: the loop jumps to its next timer. So thousands of faul
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from aiopurgatory.bus import engine
 from aiopurgatory.bus.engine import Hear, Lost
 from aiopurgatory.bus.server import ServerBus
 
@@ -88,7 +89,7 @@ class Connection:
             arrive(*args)
 
 
-class Link:
+class Link(engine.Link):
     """Two connections. Three of their directions matter."""
 
     def __init__(self, network: Network, hear: Hear, lost: Lost) -> None:
@@ -135,7 +136,7 @@ class Engine:
     def __init__(self, network: Network) -> None:
         self.network = network
 
-    async def open(self, hear: Hear, lost: Lost) -> Link:
+    async def open(self, channels: Sequence[str], hear: Hear, lost: Lost) -> Link:
         link = Link(self.network, hear, lost)
         self.network.attempts += 1
         try:

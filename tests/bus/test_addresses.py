@@ -22,6 +22,7 @@ from private_servers import Postgres
 
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.bus.addresses import HostNames, parse
+from aiopurgatory.bus.engine import CHANNEL
 
 from .conftest import made
 from .servers import bus_on, engine_on
@@ -160,7 +161,7 @@ async def attempts(url: str, count: int) -> None:
     for _ in range(count):
         with suppress(TimeoutError):
             async with asyncio.timeout(0.05):
-                await engine.open(lambda _: None, lambda _: None)
+                await engine.open([CHANNEL], lambda _: None, lambda _: None)
 
 
 @pytest.mark.parametrize(

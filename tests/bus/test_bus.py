@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -193,7 +194,7 @@ async def test_task_cancelled_at_once_fails_start(server: MemoryServer) -> None:
 
 async def test_task_ended_by_an_exception_fails_start() -> None:
     class Ends(OwnLink):
-        async def open(self, hear: Hear, lost: Lost) -> Self:
+        async def open(self, channels: Sequence[str], hear: Hear, lost: Lost) -> Self:
             raise GeneratorExit
 
     bus = ServerBus(Ends(), [])

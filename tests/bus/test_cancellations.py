@@ -10,7 +10,7 @@ import pytest
 from private_servers import Server
 
 from aiopurgatory.bus import BusClosedError
-from aiopurgatory.bus.engine import Engine, Link
+from aiopurgatory.bus.engine import CHANNEL, Engine, Link
 
 from .servers import bus_on, engine_on, no_connections
 from .waits import until
@@ -48,7 +48,7 @@ def nothing(*_: object) -> None:
 
 async def opened(engine: Engine) -> None:
     """Connect, and disconnect."""
-    (await engine.open(nothing, nothing)).abort()
+    (await engine.open([CHANNEL], nothing, nothing)).abort()
 
 
 async def send_forever(link: Link) -> None:
@@ -60,7 +60,7 @@ async def lost_while_sending(server: Server, random: Random, times: int) -> int:
     lost = 0
     for _ in range(times):
         # A new engine each time: an old one refuses to open while the server still runs a statement of its last link.
-        link = await engine_on(server.url()).open(nothing, nothing)
+        link = await engine_on(server.url()).open([CHANNEL], nothing, nothing)
         task = asyncio.create_task(send_forever(link))
         await iterations_of(task, random.randrange(60))
         lost += await is_lost(task)

@@ -20,7 +20,7 @@ from aiopurgatory.bus.server import ServerBus, hear_data
 from aiopurgatory.bus.targets import DataTarget, Target, Targets
 from aiopurgatory.streams import EventLog
 from aiopurgatory.streams.store import Change, Commit
-from aiopurgatory.streams.wakeups import WakeUps, wake_up
+from aiopurgatory.streams.wakeups import told_by, wake_up
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
 from .conftest import made
@@ -43,15 +43,18 @@ STRANGE: list[Hashable] = [
 ]
 
 
-class Heard:
+class Heard(DataTarget):
     """Notes the wake-ups of the log named events."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, Change | None]] = []
         self.everything = 0
-        self.target = WakeUps("events", lambda topic, change: self.changes.append((topic, change)), self.note_all)
 
-    def note_all(self) -> None:
+    def hear(self, message: str) -> None:
+        if told := told_by("events", message):
+            self.changes.append(told)
+
+    def notify_all(self) -> None:
         self.everything += 1
 
     def data(self) -> list[str]:
@@ -120,12 +123,12 @@ async def test_data_come_to_every_target_for_data_alone(reported: list[dict[str,
             pass
 
     server, curious, first, second = MemoryServer(), Curious(), Heard(), Heard()
-    async with MemoryBus(server, [Broken(), curious, first.target]) as bus:
-        bus.add(second.target)
+    async with MemoryBus(server, [Broken(), curious, first]) as bus:
+        bus.add(second)
         server.deliver([FORGED])
         await until(second.data)
         assert (first.data(), second.data(), curious.keys) == (["forged"], ["forged"], [])
-        bus.remove(second.target)
+        bus.remove(second)
         server.deliver([FORGED])
         await until(lambda: len(first.changes) == 2)
         assert len(second.changes) == 1
@@ -134,7 +137,7 @@ async def test_data_come_to_every_target_for_data_alone(reported: list[dict[str,
 
 async def test_publish_of_a_strange_key_is_a_key(make_bus: Maker) -> None:
     here, there, heard = Recorder(), Recorder(), Heard()
-    async with make_bus([here]) as bus, make_bus([there, heard.target]) as other:
+    async with make_bus([here]) as bus, make_bus([there, heard]) as other:
         for _ in range(2):
             bus.publish_threadsafe(STRANGE[0])
             for key in STRANGE[1:]:
@@ -179,7 +182,7 @@ async def test_data_of_a_log_reach_only_logs(own_server: Server) -> None:
     async with Proxy(own_server.port) as proxy:
         url = own_server.url(proxy.port)
         bus = bus_on(own_server.url(), [here])
-        other = bus_on(url, [there, heard.target], heartbeat=0.5)
+        other = bus_on(url, [there, heard], heartbeat=0.5)
         assert isinstance(other, ServerBus)
         hear_data(other, "aiopurgatory.events")
         log = log_at(own_server.url(), bus=bus)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Self
 
@@ -35,9 +36,9 @@ class Stubborn(OwnLink):
                     raise
                 return  # as redis-py did on Python 3.11: it ignored the cancellation
 
-    async def open(self, hear: Hear, lost: Lost) -> Self:
+    async def open(self, channels: Sequence[str], hear: Hear, lost: Lost) -> Self:
         await self.hang("open")
-        return await super().open(hear, lost)
+        return await super().open(channels, hear, lost)
 
     async def send(self, messages: list[str]) -> None:
         self.hear(messages[0])

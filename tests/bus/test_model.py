@@ -25,8 +25,9 @@ def test_rules_in_any_order_leave_nobody_parked() -> None:
     assert stuck(range(first, first + 40)) == 0
 
 
-def test_rules_tiny_outbox_leaves_nobody_parked() -> None:
-    assert stuck(SEEDS, max_outbox=2) == 0
+def test_rules_tiny_outbox_leaves_nobody_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiopurgatory.bus.outbox.MAX_OUTBOX", 2)
+    assert stuck(SEEDS) == 0
 
 
 def no_check_at_confirmation(self: Exchange, now: float) -> None:
@@ -58,24 +59,23 @@ def ping(self: Echo) -> None:
     self._unechoed.clear()
 
 
-#: What is replaced, and the most keys in an outbox.
-CONTROLS: dict[str, tuple[type, str, Any, int]] = {
-    "R1 everything is checked at confirmation": (Exchange, "confirmed", no_check_at_confirmation, 1000),
-    "R2 in flight until acknowledged": (Outbox, "put_back", forget_at_break, 1000),
-    "R2 sent again if published in flight": (Outbox, "put", put_if(lambda it, key, _: key not in it._in_flight), 1000),
-    "R3 the echo, and not a ping": (Echo, "acknowledged", ping, 1000),
-    "R3 a timeout": (Echo, "is_overdue", lambda self, now: False, 1000),
-    "R5 collapse": (Outbox, "put", put_if(lambda it, *_: len(it) < it._most), 2),
-    "R5 limits add up": (Outbox, "put", put_if(lambda it, key, most: key not in it._waiting or most == inf), 1000),
+#: What is replaced.
+CONTROLS: dict[str, tuple[type, str, Any]] = {
+    "R1 everything is checked at confirmation": (Exchange, "confirmed", no_check_at_confirmation),
+    "R2 in flight until acknowledged": (Outbox, "put_back", forget_at_break),
+    "R2 sent again if published in flight": (Outbox, "put", put_if(lambda it, key, _: key not in it._in_flight)),
+    "R3 the echo, and not a ping": (Echo, "acknowledged", ping),
+    "R3 a timeout": (Echo, "is_overdue", lambda self, now: False),
+    "R5 collapse": (Outbox, "put", put_if(lambda it, *_: len(it) < 2)),
+    "R5 limits add up": (Outbox, "put", put_if(lambda it, key, most: key not in it._waiting or most == inf)),
 }
 
 
 @pytest.mark.parametrize("rule", CONTROLS)
 def test_control_without_the_rule_leaves_some_parked(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    *control, max_outbox = CONTROLS[rule]
-    monkeypatch.setattr(*control)
+    monkeypatch.setattr(*CONTROLS[rule])
     seeds = range(400 if "R2" in rule or "limits" in rule else 60)
-    assert any(stuck([seed], max_outbox=max_outbox) for seed in seeds)
+    assert any(stuck([seed]) for seed in seeds)
 
 
 def test_control_hidden_reconnects_leave_some_parked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,9 +172,9 @@ class Reading(Member):
 
     network: Keeping
 
-    def __init__(self, network: Network, name: str, max_outbox: int) -> None:
-        super().__init__(network, name, max_outbox)
-        self.exchange = Exchange(name, targets(self), PACE, what_is_missed(), max_outbox=max_outbox)
+    def __init__(self, network: Network, name: str) -> None:
+        super().__init__(network, name)
+        self.exchange = Exchange(name, targets(self), PACE, what_is_missed())
         self.everything = 0
         self.kept: Entry | None = None
         self.server, self.acknowledged_at = 0, 0.0

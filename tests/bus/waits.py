@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Self
 
 from aiopurgatory import Observer
-from aiopurgatory.bus.engine import Hear, Lost
+from aiopurgatory.bus.engine import Hear, Link, Lost
 
 
 async def until(condition: Callable[[], object], within: float = 10.0) -> float:
@@ -36,13 +36,13 @@ async def said_by_child(say: Callable[[], object]) -> str:
         return pipe.read()
 
 
-class OwnLink:
+class OwnLink(Link):
     """An engine that is its own link."""
 
     hear: Hear
     lost: Lost
 
-    async def open(self, hear: Hear, lost: Lost) -> Self:
+    async def open(self, channels: Sequence[str], hear: Hear, lost: Lost) -> Self:
         self.hear, self.lost = hear, lost
         return self
 

@@ -88,8 +88,8 @@ class Bus(Starting):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._is_open = False
-        #: Whether the observers count it as open.
-        self._is_observed = False
+        #: Why it has ended by itself. The observers count it as open until aclose().
+        self._died: str | None = None
 
     # life
 
@@ -209,6 +209,8 @@ class Bus(Starting):
             raise RuntimeError(self._why_not_here())
 
     def _why_closed(self) -> str:
+        if self._died is not None:
+            return self._died
         if self._loop is None:
             return NOT_STARTED
         if self._is_open and self._loop.is_closed():
@@ -222,11 +224,10 @@ class Bus(Starting):
 
     def _shut(self) -> None:
         """Count the bus as closed from here on. Idempotent. In a forked child, the bus is the parent's."""
-        self._is_open = False
-        if self._is_observed:
-            self._is_observed = False
-            if self._pid == os.getpid():
-                self._tell(lambda observer: observer.closed(self))
+        is_observed = self._is_open or self._died is not None
+        self._is_open, self._died = False, None
+        if is_observed and self._pid == os.getpid():
+            self._tell(lambda observer: observer.closed(self))
 
     def _tell(self, tell: Callable[[Observer], object]) -> None:
         for observer in self._observers:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
 
 from ..arguments import require
 from ..errors import PurgatoryError
@@ -38,27 +38,32 @@ class NeverEchoedError(EchoLostError):
     """The server acknowledged the messages of this link, but echoed none."""
 
 
-def explained(where: str, exc: Exception, address: str, unheard: str) -> str | None:
-    """Return the reason and the remedy of an error that any server may cause; None: *exc* is another one.
+class BusyError(Exception):
+    """The bus has to wait for another session. The message has the remedy."""
+
+
+def explained(where: str, exc: Exception, address: str, unheard: str, remedy: str) -> str:
+    """Return the reason and the remedy of *exc*.
 
     Args:
         where: the server, without passwords.
         address: the parameter for its address.
         unheard: why a server may send a bus none of its own messages.
+        remedy: unless it is an error that any server may cause.
     """
     match exc:
         case NeverEchoedError():
             return f"{where} {exc}: {unheard}"
         case EchoLostError():
             return f"{where} {exc}"
-        case PasswordError():
+        case PasswordError() | BusyError():
             return f"cannot use {where}: {exc}"
         case TimeoutError():
             return (
                 f"{where} did not answer in time: check host, port and TLS in the {address}, and firewalls; or is it "
                 "stopped or overloaded?"
             )
-    return None
+    return f"cannot use {where}: {str(exc).rstrip('.') or type(exc).__name__}; {remedy}"
 
 
 class Link(Protocol):
@@ -72,20 +77,16 @@ class Link(Protocol):
         Args: messages: ASCII, at most 7,899 bytes each.
         """
 
-    def abort(self) -> None:
-        """Drop both connections at once, without a closing handshake: the server may not answer. Called once."""
-
-
-@runtime_checkable
-class ReplayingLink(Link, Protocol):
-    """A link of a ReplayingEngine that replays."""
-
     async def read(self, first: str, /) -> list[tuple[str, str]]:
         """Return some kept messages in order, each with its id. The first one has the id *first*.
 
-        If that is no longer there, the list may begin anywhere. Called by the task that calls send().
+        If that is no longer there, the list may begin anywhere. Called by the task that calls send(), and only if the
+        server keeps messages, as missed.py says.
         """
-        ...
+        return []
+
+    def abort(self) -> None:
+        """Drop both connections at once, without a closing handshake: the server may not answer. Called once."""
 
 
 class Engine(Protocol):
@@ -95,14 +96,16 @@ class Engine(Protocol):
     every gap. It needs no timeouts.
     """
 
-    async def open(self, hear: Hear, lost: Lost, /) -> Link:
+    async def open(self, channels: Sequence[str], hear: Hear, lost: Lost, /) -> Link:
         """Connect twice and subscribe. Return when the server has confirmed the subscription.
 
         If it raises or is cancelled, it must leave no connection open.
 
         Args:
-            hear: call it in the event loop with each message on the channel, including this process's own. Any
-                replacement will do for bytes that are not UTF-8.
+            channels: that of the bus, then those of logs that share it.
+            hear: call it in the event loop with each message on the channel of the bus, including this process's own,
+                and with those on the others that begin with ``keys.DATA``. Any replacement will do for bytes that are
+                not UTF-8.
             lost: call it with the reason when either connection ends.
         """
         ...
@@ -115,23 +118,6 @@ class Engine(Protocol):
                 came back on this link. EchoLostError: send() took too long, or messages no longer come back.
         """
         ...
-
-
-@runtime_checkable
-class ReplayingEngine(Engine, Protocol):
-    """An engine whose server may keep the newest messages, as missed.py says.
-
-    Args: replays: whether it does. Its links then are ReplayingLinks.
-    """
-
-    replays: bool
-
-
-@runtime_checkable
-class DataEngine(Engine, Protocol):
-    """An engine whose links hear the messages with data (``keys.DATA``) of other channels as well."""
-
-    data_channels: list[str]
 
 
 def require_channel(channel: object, parameter: str = "channel") -> str:

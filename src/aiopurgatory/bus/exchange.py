@@ -37,7 +37,7 @@ from typing import Final
 from .gaps import Arrivals, Echo, Everything, Pace
 from .keys import DATA, EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, lines_of, milliseconds, pack
 from .missed import Entry, Missed, split_ids
-from .outbox import MAX_OUTBOX, Outbox
+from .outbox import Outbox
 from .targets import Targets
 
 #: Malformed lines after which the rest of a message is skipped.
@@ -55,7 +55,6 @@ class Exchange:
         pace: heartbeat, timeout and spread of the bus.
         missed: finds what a gap has swallowed. None: the server keeps no messages.
         listens: whether the link receives messages. If not, an acknowledgement counts as the echo.
-        max_outbox: the most keys in the outbox before it collapses.
     """
 
     def __init__(
@@ -65,13 +64,12 @@ class Exchange:
         pace: Pace,
         missed: Missed | None = None,
         listens: bool = True,
-        max_outbox: int = MAX_OUTBOX,
     ) -> None:
         self._origin: Final = origin
         self._targets: Final = targets
         self._missed: Final = missed
         self._listens: Final = listens
-        self.outbox: Final = Outbox(max_outbox)
+        self.outbox: Final = Outbox()
         self.echo: Final = Echo(pace)
         self._arrivals: Final = Arrivals(pace.noticed())
         self._everything: Final = Everything(self._check_all, pace.spread)
@@ -102,7 +100,7 @@ class Exchange:
         if self.echo.is_unacknowledged():
             return []
         lines = self.outbox.take()
-        if not lines and not self.echo.is_probe_due(now):
+        if not lines and now < self.echo.probe_at():
             return []
         age = milliseconds(now - self._keys_acknowledged_at)
         messages = pack(f"@{self._origin} {self._link}", self.echo.next_number(), lines, age)

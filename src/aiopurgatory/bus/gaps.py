@@ -79,17 +79,14 @@ class Echo:
         while self._unechoed and self._unechoed[0][0] <= number <= self._number:
             self.echoed_at = self._unechoed.popleft()[1]
 
-    def is_probe_due(self, now: float) -> bool:
-        return now >= self._probe_at()
-
     def is_overdue(self, now: float) -> bool:
         return now >= self._overdue_at()
 
     def next_at(self) -> float:
         """Return the time at which a probe is due or an answer is overdue."""
-        return min(self._probe_at(), self._overdue_at())
+        return min(self.probe_at(), self._overdue_at())
 
-    def _probe_at(self) -> float:
+    def probe_at(self) -> float:
         # Counted from the last message, not from its echo: later and later echoes must not delay the probe.
         return inf if self.is_unacknowledged() else self._sent_at + self._heartbeat
 

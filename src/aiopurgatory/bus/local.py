@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Hashable
 from typing import Any, Final, final
 
@@ -21,13 +20,12 @@ _MAX_KEYS: Final = 10_000
 class _Member:
     """One life of a LocalBus, on one event loop. Other threads call only put()."""
 
-    __slots__ = ("_inbox", "_targets", "is_open", "loop", "name", "published", "received")
+    __slots__ = ("_inbox", "_targets", "loop", "name", "published", "received")
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, targets: Targets) -> None:
         self.name: Final = name
         self.loop: Final = loop
         self.published = self.received = 0
-        self.is_open = True
         self._targets = targets
         self._inbox = Handover(TURN_BUDGET)
 
@@ -39,7 +37,7 @@ class _Member:
             self._inbox.put(_EVERYTHING if len(self._inbox) >= _MAX_KEYS else entry, self.loop, self._take)
 
     def _take(self, entry: Any) -> None:
-        if self.is_open:
+        if self in _members:
             self.received += 1
             if entry is _EVERYTHING:
                 self._targets.check_all()
@@ -51,39 +49,11 @@ class _Member:
 _EVERYTHING: Final = object()
 
 
-@final
-class _Members:
-    """The open members of all names, for every thread. A tuple is replaced, not changed: put() takes no lock."""
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew. In the child of a fork, the loops are the parent's, and another thread may have held the lock."""
-        self._open: tuple[_Member, ...] = ()
-        # Reentrant: a signal handler may publish while its thread holds it.
-        self._lock = threading.RLock()
-
-    def join(self, member: _Member) -> None:
-        with self._lock:
-            self._open = (*self._open, member)
-
-    def leave(self, member: _Member) -> None:
-        """Idempotent."""
-        with self._lock:
-            self._open = tuple(other for other in self._open if other is not member)
-
-    def put(self, key: Hashable, limit: int | None, sender: _Member) -> None:
-        for member in self._open:
-            if member.loop.is_closed():  # without aclose()
-                self.leave(member)
-            elif member is not sender and member.name == sender.name:
-                member.put(key, limit)
-
-
-_members: Final = _Members()
+#: The open members of all names, in the order of their starts. Each use is one step of a dict, so that threads and
+#: signal handlers need no lock.
+_members: Final[dict[_Member, None]] = {}
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_members.forget)
+    os.register_at_fork(after_in_child=_members.clear)  # the loops are the parent's
 
 
 @final
@@ -131,9 +101,9 @@ class LocalBus(Bus):
             return
         self._begin(loop)
         self._member = member = _Member(self.name, loop, self._targets)
-        self._is_open = self._is_observed = True
+        self._is_open = True
         try:
-            _members.join(member)
+            _members[member] = None
             self._tell(lambda observer: observer.opened(self))
             self._targets.check_all()  # keys may have been published before
         except BaseException:
@@ -148,7 +118,11 @@ class LocalBus(Bus):
         assert self._member is not None
         self._member.published += 1
         self._targets.check((key,), limit)
-        _members.put(key, limit, self._member)
+        for member in tuple(_members):
+            if member.loop.is_closed():  # without aclose()
+                _members.pop(member, None)
+            elif member is not self._member and member.name == self.name:
+                member.put(key, limit)
 
     async def flush(self) -> None:
         """Return at once: publish() has told every loop already. For code that also runs on the other buses.
@@ -181,7 +155,6 @@ class LocalBus(Bus):
         return self._why_not_here() if self._pid != os.getpid() else None
 
     def _shut(self) -> None:
-        if self._member is not None and self._member.is_open:
-            self._member.is_open = False
-            _members.leave(self._member)
+        if self._member is not None:
+            _members.pop(self._member, None)
         super()._shut()

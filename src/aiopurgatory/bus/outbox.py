@@ -20,10 +20,7 @@ _Entry: TypeAlias = tuple[int, float, str, float]
 class Outbox:
     """Keys that the server has not acknowledged, in the order in which they were published (R2, R5)."""
 
-    __slots__ = ("_collapsed", "_collapsed_in_flight", "_in_flight", "_most", "_serial", "_waiting")
-
-    def __init__(self, most: int = MAX_OUTBOX) -> None:
-        self._most: Final = most
+    def __init__(self) -> None:
         #: The serial numbers rise along both dicts.
         self._waiting: dict[Hashable, _Entry] = {}
         self._in_flight: dict[Hashable, _Entry] = {}
@@ -42,7 +39,7 @@ class Outbox:
             return
         self._serial += 1
         self._add(key, (self._serial, now, line, limit))
-        if len(self._waiting) + len(self._in_flight) > self._most:
+        if len(self._waiting) + len(self._in_flight) > MAX_OUTBOX:
             self._collapse()
 
     def take(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 import sys
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from hashlib import blake2b
 from secrets import token_hex
 from typing import Any, Final, Unpack
@@ -19,7 +19,7 @@ except ImportError as exc:
 from ..arguments import require_seconds
 from ..core.kit import checked_limit
 from .addresses import HostNames, NamesLoop, Password, parse, password_of
-from .engine import CHANNEL, Hear, Lost, explained, require_channel
+from .engine import CHANNEL, BusyError, Hear, Link, Lost, explained, require_channel
 from .keys import DATA, EVERY_KEY, MAX_LINE, encode
 from .server import BusOptions, ServerBus
 from .targets import Target
@@ -48,7 +48,6 @@ POOLER: Final = (
     "address of PostgreSQL itself"
 )
 
-_LOGIN: Final = "check user and password in the dsn, and pg_hba.conf"
 _IDLE: Final = "end sessions that listen and are idle in a transaction (pg_stat_activity), as they fill the queue"
 _REMEDY_LISTEN: Final = f"{_IDLE}; if LISTEN then takes longer than the bus' timeout, raise it"
 _REMEDY_LEFT: Final = (
@@ -143,10 +142,6 @@ async def fetch_in(connection: Any, sql: str, *arguments: Any) -> list[Any]:
     return list(await cursor.fetchall())
 
 
-class _BusyError(Exception):
-    """The bus has to wait for another session. The message has the remedy."""
-
-
 class PostgresEngine:
     """The engine of a PostgresBus, with the same *dsn*, *channel* and *timeout*.
 
@@ -176,13 +171,12 @@ class PostgresEngine:
         self._dsn, self._channel = dsn, channel
         self._listens, self._password = listens, password_of(password)
         self._names = HostNames()
-        self.data_channels: list[str] = []
         #: The backends of the last attempt, or earlier ones that still run.
         self._left: list[int] = []
         #: Less than the bus's own timeout, so that the server's error arrives first and names the cause.
         self._milliseconds = max(1, int(timeout * 800))
 
-    async def open(self, hear: Hear, lost: Lost) -> _PostgresLink:
+    async def open(self, channels: Sequence[str], hear: Hear, lost: Lost) -> _PostgresLink:
         """Connect twice and subscribe, as ``Engine`` says."""
         connections: list[Any] = []
         try:
@@ -190,7 +184,7 @@ class PostgresEngine:
             if self._left:
                 self._left = [pid for (pid,) in await publisher.fetch(_STILL_RUNNING, self._left)]
             if self._left:  # with two more, the bus would have three sessions
-                raise _BusyError(f"an earlier session of this bus still runs its statement; {_REMEDY_LEFT}")
+                raise BusyError(f"an earlier session of this bus still runs its statement; {_REMEDY_LEFT}")
             listener = await self._watched(lost, connections) if self._listens else None
             self._left = [connection.get_server_pid() for connection in connections]
             # Prepared now, so that each send is one round trip (see GRACE).
@@ -199,7 +193,6 @@ class PostgresEngine:
             ]
             link = _PostgresLink(listener, publisher, statements, self._channel, hear)
             if listener is not None:
-                channels = [self._channel, *self.data_channels]
                 await self._listen(listener, publisher, channels)
                 for channel in channels:
                     await listener.add_listener(channel, link.hear)
@@ -220,7 +213,7 @@ class PostgresEngine:
         connection.add_termination_listener(lambda _: lost(ConnectionResetError("PostgreSQL hung up")))
         return connection
 
-    async def _listen(self, listener: Any, publisher: Any, channels: list[str]) -> None:
+    async def _listen(self, listener: Any, publisher: Any, channels: Sequence[str]) -> None:
         listen = "; ".join([f"LISTEN {_identifier('channel', channel)}" for channel in channels])
         sql = _LISTEN.format(milliseconds=self._milliseconds // 2 + 1, lock=_LISTEN_LOCK, listen=listen)
         try:
@@ -228,12 +221,12 @@ class PostgresEngine:
         except asyncpg.LockNotAvailableError:
             usage = await publisher.fetchval("SELECT pg_notification_queue_usage()")
             why = f"another LISTEN still runs; the queue of NOTIFY is {usage:.0%} full"
-            raise _BusyError(f"{why}; {_REMEDY_LISTEN}") from None
+            raise BusyError(f"{why}; {_REMEDY_LISTEN}") from None
 
     def explain(self, exc: Exception) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords."""
-        common = explained(self._where, exc, "dsn", POOLER)
-        return common or f"cannot use {self._where}: {str(exc) or type(exc).__name__}{_remedy(exc)}"
+        remedy = next(remedy for kind, remedy in _REMEDIES.items() if isinstance(exc, kind))
+        return explained(self._where, exc, "dsn", POOLER, remedy)
 
 
 #: The first that fits holds.
@@ -243,8 +236,7 @@ _REMEDIES: Final = {
     asyncpg.ProgramLimitExceededError: f"the queue of NOTIFY is full: {_IDLE}",
     asyncpg.ReadOnlySQLTransactionError: "it is a standby: add target_session_attrs=read-write to the dsn, and "
     "all hosts",
-    asyncpg.InvalidPasswordError: _LOGIN,
-    asyncpg.InvalidAuthorizationSpecificationError: _LOGIN,
+    asyncpg.InvalidAuthorizationSpecificationError: "check user and password in the dsn, and pg_hba.conf",
     asyncpg.InsufficientPrivilegeError: "grant it to the user in the dsn",
     asyncpg.InvalidCatalogNameError: "check the database name in the dsn",
     asyncpg.TooManyConnectionsError: "raise max_connections: a bus takes two per process, or one if it only publishes",
@@ -254,17 +246,11 @@ _REMEDIES: Final = {
     ssl.SSLError: "check the server's certificate, and sslmode and sslrootcert in the dsn",
     FileNotFoundError: "check the paths in the dsn: sslrootcert, or host if it is a folder",
     OSError: "check that it is running, host and port in the dsn, and for TLS sslmode and the certificates",
+    Exception: "check the dsn",
 }
 
 
-def _remedy(exc: Exception) -> str:
-    """Return the end of a text that *exc* begins."""
-    if isinstance(exc, _BusyError):
-        return ""
-    return "; " + next((remedy for kind, remedy in _REMEDIES.items() if isinstance(exc, kind)), "check the dsn")
-
-
-class _PostgresLink:
+class _PostgresLink(Link):
     def __init__(self, listener: Any, publisher: Any, statements: list[Any], channel: str, hear: Hear) -> None:
         self._listener, self._publisher, self._channel, self._hear = listener, publisher, channel, hear
         self._notify, self._notify_all = (statement.fetch for statement in statements)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from math import inf
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 from ..clock import backoff, cancellations
-from .engine import BusClosedError, EchoLostError, Engine, Link, NeverEchoedError, ReplayingLink
+from .engine import BusClosedError, EchoLostError, Hear, Link, Lost, NeverEchoedError
 from .exchange import Exchange
 
 #: Loop iterations before an answer counts as missing. After a stall, a loop runs its timers before it reads from its
@@ -29,6 +29,9 @@ _MOST_TIMED_OUT: Final = 4
 _PATIENCE: Final = 0.5
 _ATTEMPTS: Final = 4
 
+#: Opens a link, as Engine.open() does.
+Open: TypeAlias = Callable[[Hear, Lost], Awaitable[Link]]
+
 
 @final
 class Reconnecting:
@@ -41,17 +44,17 @@ class Reconnecting:
     """
 
     def __init__(
-        self, engine: Engine, exchange: Exchange, timeout: float, failed: Callable[[Exception], object]
+        self, open_link: Open, exchange: Exchange, timeout: float, failed: Callable[[Exception], object]
     ) -> None:
-        self._engine, self.exchange, self._timeout, self._failed = engine, exchange, timeout, failed
+        self._open, self.exchange, self._timeout, self._failed = open_link, exchange, timeout, failed
         self._task: asyncio.Task[None] | None = None
         self._pauses: Final = Pauses(timeout)
         self._drive: Drive | None = None
-        #: The time of the link's first echo. None: it had none yet.
-        self._up_at: float | None = None
+        #: The time of the link's first echo. Infinity: it had none yet.
+        self._up_at = inf
         self._is_stopped = False
-        #: Done at the next echo, acknowledgement or stop; None: nothing waits for it.
-        self._next: asyncio.Future[None] | None = None
+        #: Set for a moment at each echo, at each acknowledgement, and by stop().
+        self._told: Final = asyncio.Event()
         #: The error that broke the last link, or prevented it.
         self.error: Exception | None = None
         #: Whether the first echo has arrived.
@@ -91,7 +94,7 @@ class Reconnecting:
         """Drop the connections now, and fail every waiting flush() and start(). Idempotent."""
         self._is_stopped = True
         if self._drive is not None:
-            self._drive.abort()
+            self._drive.abort(BusClosedError("the bus was closed"))
         self._tell()
 
     async def end(self) -> asyncio.Task[None] | None:
@@ -110,16 +113,15 @@ class Reconnecting:
         time = asyncio.get_running_loop().time
         try:
             while not self._is_stopped:
-                self._up_at = None
-                self._drive = Drive(self._engine, self.exchange, self._timeout, self._look)
+                self._up_at = inf
+                self._drive = Drive(self._open, self.exchange, self._timeout, self._look)
                 self.error = error = await self._broken(self._drive)
                 if not self.was_up:
                     return
-                if self._up_at is None:
+                if self._up_at == inf:
                     self._failed(error)
-                up_for = 0.0 if self._up_at is None else time() - self._up_at
                 timed_out = isinstance(error, TimeoutError | EchoLostError)
-                await asyncio.sleep(self._pauses.after(up_for, timed_out))
+                await asyncio.sleep(self._pauses.after(max(0.0, time() - self._up_at), timed_out))
         finally:
             self.stop()
             self.exchange.closed(time())
@@ -136,6 +138,9 @@ class Reconnecting:
             return ConnectionError(f"the connection was cancelled: {exc!r}")
         except Exception as exc:
             return exc
+        finally:
+            if not self._is_stopped:  # else it is no gap
+                self.exchange.broken(asyncio.get_running_loop().time())
         raise AssertionError("a link ends with an exception")
 
     async def _until(self, holds: Callable[[], bool], what: str) -> None:
@@ -143,20 +148,18 @@ class Reconnecting:
         while not holds():
             if self._is_stopped:
                 raise (None if self.was_up else self.error) or BusClosedError(f"the bus was closed before {what}")
-            if self._next is None or self._next.done():
-                self._next = asyncio.get_running_loop().create_future()
-            await asyncio.wait([self._next])  # and do not cancel it: others may wait for it
+            await self._told.wait()
 
     def _look(self) -> None:
         """Note an echo or an acknowledgement."""
-        if self.exchange.connected and self._up_at is None:
+        if self.exchange.connected and self._up_at == inf:
             self._up_at, self.was_up = asyncio.get_running_loop().time(), True
         self._tell()
 
     def _tell(self) -> None:
         """Have waiting calls look again."""
-        if self._next is not None and not self._next.done():
-            self._next.set_result(None)
+        self._told.set()
+        self._told.clear()
 
 
 @final
@@ -168,24 +171,24 @@ class Drive:
         told: called without arguments after each acknowledgement and each received message.
     """
 
-    def __init__(self, engine: Engine, exchange: Exchange, timeout: float, told: Callable[[], object]) -> None:
-        self._engine, self._exchange, self._timeout, self._told = engine, exchange, timeout, told
+    def __init__(self, open_link: Open, exchange: Exchange, timeout: float, told: Callable[[], object]) -> None:
+        self._open, self._exchange, self._timeout, self._told = open_link, exchange, timeout, told
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._scope: asyncio.Timeout | None = None
-        #: The future that the task awaits when there is nothing to send.
-        self._sleeper: asyncio.Future[None] | None = None
+        #: Set when there may be something to send or to read.
+        self._called: Final = asyncio.Event()
         #: The timer for _tick(), and its time, or infinity: uvloop's handle for a past time has no when().
         self._timer: asyncio.Handle | None = None
         self._due = inf
+        #: Why the link is over. None: it is not.
         self._why: Exception | None = None
-        self._is_over = False
 
     async def run(self) -> None:
         """Connect and serve the link. Never returns. Raises: the error that broke the link."""
         try:
             async with asyncio.timeout(self._timeout):
-                self._link = await self._engine.open(self._hear, self.lose)
+                self._link = await self._open(self._hear, self.lose)
             self._raise_if_broken()
             self._exchange.confirmed(self._loop.time())
             async with asyncio.timeout(None) as self._scope:
@@ -195,40 +198,36 @@ class Drive:
                 raise
             raise self._why from None
         finally:
-            is_closed = self._is_over
-            self.abort()
-            if not is_closed:
-                self._exchange.broken(self._loop.time())
+            self.abort(ConnectionError("the link has broken"))
 
     def wake(self) -> None:
         """Wake the task: there is something to send."""
-        if self._sleeper is not None and not self._sleeper.done():
-            self._sleeper.set_result(None)
+        self._called.set()
 
     def lose(self, why: Exception) -> None:
         """Give up the link; run() raises *why*."""
-        if self._is_over or self._why is not None:
+        if self._why is not None:
             return
-        self._why = why
-        self._abort_link()
+        self.abort(why)
         if self._scope is not None:
             self._scope.reschedule(self._loop.time())
         self.wake()
 
-    def abort(self) -> None:
-        """Drop the connections without waiting for the server. Idempotent."""
-        self._is_over = True
-        self._why = self._why or BusClosedError("the bus was closed")
+    def abort(self, why: Exception) -> None:
+        """Drop the connections without waiting for the server. Idempotent: the first *why* holds."""
+        self._why = self._why or why
         if self._timer is not None:
             self._timer.cancel()
-        self._abort_link()
+        link, self._link = self._link, None
+        if link is not None:
+            link.abort()
 
     async def _send_forever(self, link: Link) -> None:
         while True:
             self._raise_if_broken()
+            self._called.clear()  # what comes from here on wakes the task
             first = self._exchange.reads_from()
             if first is not None:
-                assert isinstance(link, ReplayingLink), "its engine replays"
                 await self._replay(link, first)
                 continue
             messages = self._exchange.messages(self._loop.time())
@@ -239,11 +238,9 @@ class Drive:
                 self._exchange.acknowledged(self._loop.time())
                 self._told()
             else:
-                # No await since messages(), so a later publish finds the sleeper.
-                self._sleeper = self._loop.create_future()
-                await self._sleeper
+                await self._called.wait()
 
-    async def _replay(self, link: ReplayingLink, first: str) -> None:
+    async def _replay(self, link: Link, first: str) -> None:
         """Read one page of the messages that a gap has swallowed (R10)."""
         async with asyncio.timeout(self._timeout):
             entries = await link.read(first)
@@ -256,13 +253,8 @@ class Drive:
         if self._why is not None:
             raise self._why
 
-    def _abort_link(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.abort()
-
     def _hear(self, message: str) -> None:
-        if self._is_over:
+        if self._why is not None:
             return
         try:
             self._exchange.hear(message, self._loop.time())
@@ -289,7 +281,7 @@ class Drive:
         An earlier timer stays, because its _tick() calls this again.
         """
         when = self._exchange.next_at()
-        if when < self._due and not self._is_over:
+        if when < self._due and self._why is None:
             if self._timer is not None:
                 self._timer.cancel()
             # Add a millisecond: uvloop's timers may fire that early.
@@ -306,12 +298,12 @@ class Drive:
         if self._exchange.echo.is_overdue(now):
             self._judge(GRACE)
             return
-        if self._exchange.echo.is_probe_due(now):
+        if now >= self._exchange.echo.probe_at():
             self.wake()
         self._arm()  # even after wake(): the task may be sending, and not call this soon
 
     def _judge(self, iterations: int) -> None:
-        if self._is_over:
+        if self._why is not None:
             return
         if not self._exchange.echo.is_overdue(self._loop.time()):
             self._arm()

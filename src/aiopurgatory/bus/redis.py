@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import Final, Unpack
 
@@ -15,7 +15,7 @@ except ImportError as exc:
 
 from ..arguments import require_int
 from .addresses import Password
-from .engine import CHANNEL, Hear, Lost, explained
+from .engine import CHANNEL, Hear, Link, Lost, explained
 from .keys import DATA, EVERY_KEY, milliseconds
 from .redis_server import HELLO, ClusterError, Command, RedisServer, ReplicaError, Wire, require_master
 from .server import BusOptions, ServerBus
@@ -77,10 +77,8 @@ class RedisBus(ServerBus):
         **options: Unpack[BusOptions],
     ) -> None:
         require_int("replay", replay or 0, 0)
-        #: Whether it replays.
-        self.replays: Final = bool(replay)
         engine = RedisEngine(url, options.get("name", CHANNEL), targets is not None, replay or 0, password)
-        super().__init__(engine, targets, **options)
+        super().__init__(engine, targets, replays=bool(replay), **options)
 
 
 class RedisEngine:
@@ -99,15 +97,13 @@ class RedisEngine:
         self._channel, self._listens, self._replay = channel, listens, replay
         # All databases of a server share its channels. They must also share the stream.
         self._redis = RedisServer(url, bool(replay), bool(replay), password)
-        self.replays = bool(replay)
-        self.data_channels: list[str] = []
         #: The server that acknowledged the last message, and None if there was none; and the time.
         self.last_server: object = None
         self.acknowledged_at = 0.0
         #: The id and the head of the last kept message that a server acknowledged.
         self.kept: tuple[str, str] | None = None
 
-    async def open(self, hear: Hear, lost: Lost) -> _RedisLink:
+    async def open(self, channels: Sequence[str], hear: Hear, lost: Lost) -> _RedisLink:
         """Connect twice and subscribe, as ``Engine`` says."""
         # Only this one must reach a master: a listener on a replica receives every message published on the master.
         link = _RedisLink(self, await self._redis.connect_to_master(lost), self._channel, self._replay)
@@ -115,13 +111,13 @@ class RedisEngine:
             if self._replay:
                 await link.load()
             if self._listens:
-                await self._subscribe(link, hear, lost)
+                await self._subscribe(link, channels, hear, lost)
         except BaseException:
             link.abort()
             raise
         return link
 
-    async def _subscribe(self, link: _RedisLink, hear: Hear, lost: Lost) -> None:
+    async def _subscribe(self, link: _RedisLink, channels: Sequence[str], hear: Hear, lost: Lost) -> None:
         own = self._channel.encode()
 
         def heard(channel: bytes, data: bytes) -> None:
@@ -130,7 +126,7 @@ class RedisEngine:
                 hear(message)
 
         listener = link.listener = await self._redis.connect(lost, heard)
-        for confirmation in listener.call_all([("SUBSCRIBE", name) for name in (self._channel, *self.data_channels)]):
+        for confirmation in listener.call_all([("SUBSCRIBE", name) for name in channels]):
             await confirmation
 
     def explain(self, exc: Exception) -> str:
@@ -145,9 +141,7 @@ class RedisEngine:
             exc = TimeoutError()
         if isinstance(exc, ClusterError):
             return f"replay= needs one server: {exc}"
-        common = explained(where, exc, "url", "does a proxy in between split its commands?")
-        why = str(exc).rstrip(".") or type(exc).__name__
-        return common or f"cannot use {where}: {why}; {self._remedy(exc)}"
+        return explained(where, exc, "url", "does a proxy in between split its commands?", self._remedy(exc))
 
     def _remedy(self, exc: Exception) -> str:
         if isinstance(exc, exceptions.NoPermissionError):
@@ -177,7 +171,7 @@ _REMEDIES: Final[list[tuple[type[Exception], str, str]]] = [
 ]
 
 
-class _RedisLink:
+class _RedisLink(Link):
     def __init__(self, engine: RedisEngine, publisher: Wire, channel: str, replay: int) -> None:
         self._engine, self._publisher, self._channel, self._replay = engine, publisher, channel, replay
         self._stream = f"{channel}:replay"

@@ -16,7 +16,7 @@ from ..arguments import require_seconds
 from ..clock import running_loop
 from ..core.kit import Observer
 from .bus import Bus, BusStatistics
-from .engine import CHANNEL, BusClosedError, BusConnectError, DataEngine, Engine, ReplayingEngine
+from .engine import CHANNEL, BusClosedError, BusConnectError, Engine
 from .exchange import Exchange
 from .gaps import Pace
 from .missed import Missed
@@ -58,6 +58,7 @@ class ServerBus(Bus):
         observers: as for Bus. If the bus's task is cancelled from outside, the bus stays open for observers, and its
             statistics give the reason.
         name: as for Bus.
+        replays: whether the server keeps the newest messages, as missed.py says; default False.
 
     Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
     """
@@ -72,19 +73,20 @@ class ServerBus(Bus):
         spread: float = 0.0,
         observers: Iterable[Observer] = (),
         name: str = CHANNEL,
+        replays: bool = False,
     ) -> None:
         require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
         require_seconds("timeout", timeout, 0.01, 3600.0)
         require_seconds("spread", spread, 0.0, 3600.0)
         super().__init__(targets, observers=observers, name=name)
-        self._engine = engine
+        self._engine, self.replays = engine, replays
+        #: Its own, then those of logs that share it.
+        self._channels = [name]
         self._timeout, self._pace = timeout, Pace(heartbeat, timeout, spread)
         #: When the next failed attempt to connect again is logged.
         self._quiet_until = -inf
         #: Of the newest start.
         self._reconnecting = self._new_reconnecting()
-        #: Why its task has ended by itself.
-        self._died: str | None = None
 
     def __repr__(self) -> str:
         state = "connected" if self._is_connected() else "disconnected" if self._is_open else "closed"
@@ -106,12 +108,11 @@ class ServerBus(Bus):
             await self._until_up(self._reconnecting)
             return
         self._begin(loop)
-        self._died = None
         # A new one, because the task of an earlier start may still be ending.
         self._reconnecting = reconnecting = self._new_reconnecting()
         # In an empty context: a request may call this, and the bus lives longer.
         Context().run(reconnecting.begin, partial(self._ended, reconnecting))
-        self._is_open = self._is_observed = True
+        self._is_open = True
         try:
             self._tell(lambda observer: observer.opened(self))
             await self._until_up(reconnecting)
@@ -126,7 +127,7 @@ class ServerBus(Bus):
         dropped, and a warning is logged. A second call does nothing. In a forked child process, it leaves the
         connections to the parent.
         """
-        reconnecting, is_open, self._died = self._reconnecting, self._is_open, None
+        reconnecting, is_open = self._reconnecting, self._is_open
         self._shut()
         # In a child, closing the sockets would remove them from the epoll shared with the parent.
         if not is_open or self._pid != os.getpid():
@@ -183,10 +184,11 @@ class ServerBus(Bus):
 
     def _new_reconnecting(self) -> Reconnecting:
         missed = None
-        if self._listens and isinstance(self._engine, ReplayingEngine) and self._engine.replays:
+        if self._listens and self.replays:
             missed = Missed(2 * self._pace.noticed(), partial(logger.warning, "bus %r: %s", self.name))
         exchange = Exchange(secrets.token_hex(8), self._targets, self._pace, missed, self._listens)
-        return Reconnecting(self._engine, exchange, self._timeout, self._failed)
+        open_link = partial(self._engine.open, self._channels)
+        return Reconnecting(open_link, exchange, self._timeout, self._failed)
 
     def _failed(self, error: Exception) -> None:
         """Log, once a minute, why it cannot connect again."""
@@ -205,9 +207,6 @@ class ServerBus(Bus):
             raise
         except Exception as exc:
             raise BusConnectError(self._engine.explain(exc)) from exc
-
-    def _why_closed(self) -> str:
-        return super()._why_closed() if self._died is None else self._died
 
     def _why_not_connected(self) -> str | None:
         if self._is_open and self._pid != os.getpid():
@@ -245,11 +244,9 @@ class ServerBus(Bus):
 
 def hear_data(bus: ServerBus, channel: str) -> None:
     """Have *bus* hear messages with data on *channel* as well. If it is open, it connects anew, which is a gap."""
-    assert isinstance(bus._engine, DataEngine), "it is of a bus that logs may share"
-    channels = bus._engine.data_channels
-    if channel in channels:
+    if channel in bus._channels:
         return
-    channels.append(channel)
+    bus._channels.append(channel)
     if bus._is_open and bus._loop is not None:
         why = f"it subscribes to {channel}, too"
         bus._loop.call_soon_threadsafe(bus._reconnecting.renew, why)  # logs are made anywhere

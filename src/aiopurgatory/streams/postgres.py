@@ -22,9 +22,9 @@ from ..clock import cancellations
 from ..errors import PurgatoryError
 from .event import StoreDownError, require_log_name
 from .log import EventLog, LogOptions
-from .store import NEWEST, Commit, Notify, Page, Row, Store
+from .store import NEWEST, Commit, Notify, Page, Row
 from .topic_state import DEFAULT_KEEP, state_of
-from .wakeups import LogBus
+from .wakeups import ServerStore
 from .writer import named
 from .writes import Decide
 
@@ -67,10 +67,8 @@ class PostgresLog(EventLog):
     ) -> None:
         require_int("connections", connections, 1)
         require(pool is None or isinstance(pool, asyncpg.Pool), "pool", "a pool of asyncpg, or None", pool)
-        keep = options.get("keep_seconds") or DEFAULT_KEEP.seconds
-        log_bus = LogBus(PostgresBus, dsn, bus, options, heartbeat=heartbeat, timeout=timeout, password=password)
-        engine = PostgresEngine(dsn, CHANNEL, timeout, password=password)
-        self._tables = PostgresStore(engine, log_bus, timeout, keep, pool or connections)
+        own = {"heartbeat": heartbeat, "timeout": timeout, "password": password}
+        self._tables = PostgresStore(dsn, bus, options, pool or connections, **own)
         super().__init__(self._tables, **options)
 
     async def append(
@@ -213,19 +211,23 @@ _ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncp
 _SWEEP: Final = 60.0
 
 
-class PostgresStore(Store):
-    """The store of a PostgresLog. Args: pool: to use; or how many connections its own may have."""
+class PostgresStore(ServerStore):
+    """The store of a PostgresLog.
+
+    Args: pool: to use; or how many connections its own may have. The others are of ServerStore.
+    """
 
     def __init__(
-        self, engine: PostgresEngine, bus: LogBus, timeout: float, keep: float, pool: asyncpg.Pool | int
+        self, dsn: str, bus: PostgresBus | None, log: LogOptions, pool: asyncpg.Pool | int, **own: Any
     ) -> None:
-        self._engine, self._bus, self._timeout, self._keep = engine, bus, timeout, keep
-        name = self._name = bus.name
+        super().__init__(PostgresBus, dsn, bus, log, **own)
+        self._engine = PostgresEngine(dsn, CHANNEL, self._timeout, password=own["password"])
+        self._keep = log.get("keep_seconds") or DEFAULT_KEEP.seconds
         self._shared = None if isinstance(pool, int) else pool
         self._connections = pool if isinstance(pool, int) else pool.get_max_size()
-        life = _LIFE.format(name=name)
+        life = _LIFE.format(name=self._name)
         self._commit, self._read, self._lock, self._drop_old = (
-            sql.format(name=name, life=life) for sql in (_COMMIT, _READ, _LOCK, _DROP_OLD)
+            sql.format(name=self._name, life=life) for sql in (_COMMIT, _READ, _LOCK, _DROP_OLD)
         )
         self._pool: Any = None
         #: Of reads; made anew for each loop. One connection is left to commits.
@@ -236,7 +238,7 @@ class PostgresStore(Store):
         self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
-        await self._bus.open(notify, notify_all)
+        await super().open(notify, notify_all)
         self._turns, self._down = asyncio.Semaphore(max(1, self._connections - 1)), None
         self._pool = self._shared or await asyncpg.create_pool(
             min_size=0,
@@ -249,14 +251,11 @@ class PostgresStore(Store):
             await self._require_sessions()
             await self._fetch(self._drop_old, 0)
             await self.read("", NEWEST, 0, 0)
-        except BaseException as exc:
-            await self.aclose()
-            if isinstance(exc, _MISTAKES):
-                why = f"the log {self._name!r} cannot use its tables: {exc}; {self._remedy(exc)}"
-                raise PurgatoryError(why) from exc
-            if isinstance(exc, _ERRORS):
-                raise StoreDownError(self._engine.explain(exc)) from exc
-            raise
+        except _MISTAKES as exc:
+            why = f"the log {self._name!r} cannot use its tables: {exc}; {self._remedy(exc)}"
+            raise PurgatoryError(why) from exc
+        except _ERRORS as exc:
+            raise StoreDownError(self._engine.explain(exc)) from exc
         # In an empty context: a request may call this, and the log lives longer.
         self._sweeping = Context().run(asyncio.create_task, self._sweep_forever(), name="aiopurgatory log: old topics")
         if self._shared is None:  # hang up at the end of the loop, which cancels all tasks
@@ -268,13 +267,9 @@ class PostgresStore(Store):
         pool, self._pool = self._pool, None
         if sweeping is not None:
             sweeping.cancel()
-        await self._bus.aclose()
+        await super().aclose()
         if pool is not None and pool is not self._shared:
             pool.terminate()
-
-    @property
-    def error(self) -> str | None:
-        return self._bus.error
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
         fetch = self._fetch if after == NEWEST else self._in_turn  # NEWEST: for a commit
@@ -298,7 +293,7 @@ class PostgresStore(Store):
         """Return the arguments of _COMMIT."""
         numbers, texts = [number for number, _ in commit.rows], [text for _, text in commit.rows]
         change = topic, commit.expected, commit.version, commit.state, commit.first, numbers, texts
-        return *change, *self._bus.wake_up(topic, commit), commit.server, commit.keep, commit.archive
+        return *change, *self._wake_up(topic, commit), commit.server, commit.keep, commit.archive
 
     async def commit(self, topic: str, commit: Commit) -> Page:
         done = await self._fetch(self._commit, *self._change(topic, commit))

@@ -16,7 +16,7 @@ from .event import EndedError, StoreDownError, require_event, require_reason
 from .tasks import Tasks
 from .topic_state import RENEWAL, Keep
 from .writer import Writer
-from .writes import Appending, Beginning, Decide, Renewing, Stamp
+from .writes import Appending, Beginning, Decide, Renewing
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -39,7 +39,6 @@ class Run:
         self.topic: Final = topic
         self._writer, self._runs, self._lease, self._resume, self._keep = writer, runs, lease, resume, keep
         self._producer: Final = secrets.token_hex(8)
-        self._count = 0
         self._written_at = 0.0
         self._is_entered = self._is_over = False
         self._last_id: str | None = None
@@ -62,7 +61,7 @@ class Run:
         self._last_id = None if found.endswith("-0") else found
         # In an empty context: a run may be left elsewhere than in the request that enters it.
         name = f"aiopurgatory log: lease of {self.topic[:50]}"
-        self._renewing = Context().run(asyncio.create_task, self._renew(), name=name)
+        self._renewing = asyncio.create_task(self._renew(), name=name, context=Context())
         self._runs.open.add(self)
         return self
 
@@ -85,8 +84,8 @@ class Run:
         # A task of its own: to cancel this one again, as anyio does at each await, must not lose the end.
         ending = self._begin_end(reason)
         await asyncio.wait([ending], timeout=None if exc_type is None else PARTING)
-        if exc_type is None and (down := ending.result()) is not None:
-            raise down
+        if exc_type is None:
+            ending.result()  # raises why it could not be written
 
     async def append(self, data: str, name: str | None = None) -> str:
         """Append an event. Through an outage of the server, this waits for as long as the lease.
@@ -109,7 +108,7 @@ class Run:
         self._require_begun()
         if self._is_over:
             raise EndedError(f"topic {self.topic!r}: the run has ended, or its block was left")
-        self._last_id = await self._write(Appending(data, name, self._keep, self._producer, self._stamp()))
+        self._last_id = await self._write(Appending(data, name, self._keep, self._producer, self._writer.stamp()))
         return self._last_id
 
     async def end(self, reason: str = "done") -> None:
@@ -137,26 +136,21 @@ class Run:
         if self._renewing is None:
             raise RuntimeError(f"the run of topic {self.topic!r} was not entered; use 'async with'")
 
-    def _stamp(self) -> Stamp:
-        self._count += 1
-        return Stamp(self._producer, self._count)
-
     async def _end(self, reason: str) -> None:
-        ending = Appending(reason, None, self._keep, self._producer, self._stamp(), is_end=True)
+        ending = Appending(reason, None, self._keep, self._producer, self._writer.stamp(), is_end=True)
         with suppress(EndedError):
             self._last_id = await self._write(ending)
 
-    def _begin_end(self, reason: str) -> asyncio.Task[Exception | None]:
+    def _begin_end(self, reason: str) -> asyncio.Task[None]:
         return self._runs.endings.begin(self._write_end(reason), f"end of {self.topic[:50]}")
 
-    async def _write_end(self, reason: str) -> Exception | None:
-        """End the run. Returns: why it could not be written."""
+    async def _write_end(self, reason: str) -> None:
+        """End the run, or log why that could not be written."""
         try:
             await self._end(reason)
         except Exception as exc:
             logger.warning("the run %r is %s, and its listeners learn it by the lease: %s", self.topic, reason, exc)
-            return exc
-        return None
+            raise
 
     async def _write(self, decide: Decide) -> str:
         began = running_loop().time()

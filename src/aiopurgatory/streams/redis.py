@@ -20,9 +20,9 @@ from ..bus.redis_server import RedisServer, ReplicaError, Wire, is_mistake
 from ..errors import PurgatoryError
 from .event import StoreDownError
 from .log import EventLog, LogOptions
-from .store import NEWEST, Commit, Notify, Page, Row, Store
+from .store import NEWEST, Commit, Notify, Page, Row
 from .tasks import Tasks
-from .wakeups import LogBus
+from .wakeups import ServerStore
 
 
 class RedisLog(EventLog):
@@ -58,10 +58,10 @@ class RedisLog(EventLog):
         **options: Unpack[LogOptions],
     ) -> None:
         own = {"heartbeat": heartbeat, "timeout": timeout, "password": password}
-        log_bus = LogBus(RedisBus, url, bus, options, prefix, **own)
+        store = RedisStore(url, bus, options, prefix, **own)
         if bus is not None and bus.replays:  # the commits' scripts publish without keeping: gaps must check everything
             raise ValueError("bus must not have replay=, got one that has; leave it out, and the log makes its own")
-        super().__init__(RedisStore(url, prefix + log_bus.name, log_bus, timeout, password), **options)
+        super().__init__(store, **options)
 
 
 #: Keys: state, events. Arguments: the expected version, the new one, the new state, the number of the first event to
@@ -125,23 +125,18 @@ return answer
 _RIGHTS: Final = "+eval +evalsha +time +hmget +hset +del +xadd +xrange +xtrim +pexpire +publish"
 
 
-class RedisStore(Store):
-    """The store of a RedisLog."""
+class RedisStore(ServerStore):
+    """The store of a RedisLog. Args: as for ServerStore."""
 
-    def __init__(self, url: str, name: str, bus: LogBus, timeout: float, password: Password | None) -> None:
-        self._name, self._bus, self._timeout = name, bus, timeout
-        self._server = RedisServer(url, has_keys=True, password=password)
+    def __init__(self, url: str, bus: RedisBus | None, log: LogOptions, prefix: str, **own: Any) -> None:
+        super().__init__(RedisBus, url, bus, log, prefix, **own)
+        self._server = RedisServer(url, has_keys=True, password=own["password"])
         self._commands: Commands | None = None
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
-        commands = self._commands = Commands(self._server, self._timeout)
-
-        def back() -> None:
-            commands.renew()  # the bus may have left a master that was demoted
-            notify_all()
-
-        await self._bus.open(notify, back)
-        commands.hold()
+        self._commands = Commands(self._server, self._timeout)
+        await super().open(notify, notify_all)
+        self._commands.hold()
         try:
             await self.read("", NEWEST, 0, 0)
         except exceptions.ResponseError as exc:
@@ -150,13 +145,14 @@ class RedisStore(Store):
 
     async def aclose(self) -> None:
         commands, self._commands = self._commands, None
-        await self._bus.aclose()
+        await super().aclose()
         if commands is not None:
             await commands.aclose()
 
-    @property
-    def error(self) -> str | None:
-        return self._bus.error
+    def notify_all(self) -> None:
+        if self._commands is not None:
+            self._commands.renew()  # the bus may have left a master that was demoted
+        super().notify_all()
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
         life, answer = await self._evaluate(None, _READ, topic, after, rows, size)
@@ -164,7 +160,7 @@ class RedisStore(Store):
         return _page(life, answer, found)
 
     async def commit(self, topic: str, commit: Commit) -> Page:
-        wake = self._bus.wake_up(topic, commit)
+        wake = self._wake_up(topic, commit)
         rows = [part for row in commit.rows for part in row]
         change = commit.expected, commit.version, commit.state, commit.first, int(commit.keep * 1000), *wake
         try:

@@ -1,10 +1,10 @@
-"""Wake-ups of a log by a bus: the messages that its commits send, their target, and the bus."""
+"""Wake-ups of a log by a bus: the messages that its commits send, and the stores that hear them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from json.encoder import encode_basestring_ascii
-from typing import Any, Final, final
+from typing import Any, Final
 
 from ..arguments import require_seconds
 from ..bus import Bus, BusConnectError
@@ -14,7 +14,7 @@ from ..bus.server import hear_data
 from ..bus.targets import DataTarget
 from .event import StoreDownError, require_log_name
 from .log import LogOptions
-from .store import Change, Commit, Notify
+from .store import Change, Commit, Notify, Store
 
 #: The most characters of an event that a wake-up carries. All processes get all wake-ups.
 MAX_CARRIED: Final = 1_000
@@ -39,50 +39,35 @@ def wake_up(name: str, topic: str, commit: Commit) -> str:
     return f"{_tag(name)}[{encode_basestring_ascii(topic)}]"
 
 
-@final
-class WakeUps(DataTarget):
-    """A target of a bus.
+def told_by(name: str, message: str) -> tuple[str, Change | None] | None:
+    """Return what *message*, of wake_up(), tells: the topic of a commit, and the change if it carries that.
 
-    Args:
-        name: of the log. Others may share the bus.
-        notify: called with the topic of each commit, and with the change if the message carries it.
-        notify_all: called when messages may have been lost.
+    Returns: None: it is not of the log *name*. Others may share the bus.
     """
-
-    def __init__(self, name: str, notify: Notify, notify_all: Callable[[], object]) -> None:
-        self._tag: Final = _tag(name)
-        self._notify = notify
-        self._notify_all = notify_all
-
-    def hear(self, message: str) -> None:
-        if not message.startswith(self._tag):
-            return
-        try:
-            parts: Any = decode(message[len(self._tag) :])
-        except MalformedError:  # not of a log
-            return
-        kinds = tuple(map(type, parts)) if isinstance(parts, tuple) else ()  # not match: it takes several times as long
-        if kinds == _EVENT:
-            self._notify(parts[0], Change(parts[1], parts[2], [parts[3:]]))
-        elif kinds == _RENEWAL:
-            self._notify(parts[0], Change(parts[1], parts[2], []))
-        elif kinds[:1] == (str,):
-            self._notify(parts[0], None)
-
-    def notify_all(self) -> None:
-        self._notify_all()
+    tag = _tag(name)
+    if not message.startswith(tag):
+        return None
+    try:
+        parts: Any = decode(message[len(tag) :])
+    except MalformedError:  # not of a log
+        return None
+    kinds = tuple(map(type, parts)) if isinstance(parts, tuple) else ()  # not match: it takes several times as long
+    if kinds == _EVENT:
+        return parts[0], Change(parts[1], parts[2], [parts[3:]])
+    if kinds == _RENEWAL:
+        return parts[0], Change(parts[1], parts[2], [])
+    return (parts[0], None) if kinds[:1] == (str,) else None
 
 
-@final
-class LogBus:
-    """The bus of a log: a shared one, or one of its own.
+class ServerStore(Store, DataTarget):
+    """A store on a server, which hears of commits by a bus: a shared one, or one of its own.
 
     Args:
         kind: the class of the bus.
         address: of the server, for a bus of its own.
         shared: None: it makes its own.
         log: the options of the log, whose observers are told of the bus, too. An iterator of them becomes a tuple.
-        prefix: of its channel.
+        prefix: of its channel, and of its name on the server.
         options: of a bus of its own: heartbeat, timeout and password.
 
     Raises: TypeError, ValueError: an argument is invalid.
@@ -91,50 +76,53 @@ class LogBus:
     def __init__(
         self, kind: type[Any], address: str, shared: Any, log: LogOptions, prefix: str = "", **options: Any
     ) -> None:
-        #: The log's.
-        self.name: Final = log.get("name", "events")
-        require_log_name(self.name)
+        name = log.get("name", "events")
+        require_log_name(name)
         for parameter in ("heartbeat", "timeout"):
             require_seconds(parameter, options[parameter], 0.01, 3600.0)
         if shared is not None and not isinstance(shared, kind):
             raise TypeError(f"bus must be a {kind.__name__} or None, got {shared!r}")
         observers = log["observers"] = tuple(log.get("observers", ()))
-        self._tagged, self._is_shared = prefix + self.name, shared is not None
+        self._name: Final = prefix + name
         #: One for all processes, whether they share a bus or not.
-        self._channel: Final = require_channel(f"{prefix}aiopurgatory.{self.name}", "prefix + 'aiopurgatory.' + name")
+        self._channel: Final = require_channel(f"{prefix}aiopurgatory.{name}", "prefix + 'aiopurgatory.' + name")
+        self._timeout: Final[float] = options["timeout"]
+        self._is_shared: Final = shared is not None
         self._bus: Final[Bus] = shared or kind(address, [], name=self._channel, observers=observers, **options)
         if shared is not None:
             hear_data(shared, self._channel)
-        self._wake_ups: WakeUps | None = None
+        self._notify: Notify = lambda topic, change: None
+        self._notify_all: Callable[[], object] = lambda: None
 
     @property
     def error(self) -> str | None:
-        """Why it hears nothing now; None: it does."""
         return self._bus.statistics().error
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         """Start the bus, and hear messages from then on. Raises: StoreDownError: it cannot connect."""
-        self._forget()  # of a loop that was closed
-        self._wake_ups = WakeUps(self._tagged, notify, notify_all)
-        self._bus.add(self._wake_ups)
+        self._notify, self._notify_all = notify, notify_all
+        self._bus.add(self)
         try:
             await self._bus.start()
         except BusConnectError as exc:
             raise StoreDownError(str(exc)) from exc
 
     async def aclose(self) -> None:
-        self._forget()
+        self._bus.remove(self)
         if not self._is_shared:
             await self._bus.aclose()
 
-    def wake_up(self, topic: str, commit: Commit) -> tuple[str, str]:
-        """Return the channel and the message of *commit*."""
-        return self._channel, wake_up(self._tagged, topic, commit)
+    def hear(self, message: str) -> None:
+        told = told_by(self._name, message)
+        if told is not None:
+            self._notify(*told)
 
-    def _forget(self) -> None:
-        if self._wake_ups is not None:
-            self._bus.remove(self._wake_ups)
-            self._wake_ups = None
+    def notify_all(self) -> None:
+        self._notify_all()
+
+    def _wake_up(self, topic: str, commit: Commit) -> tuple[str, str]:
+        """Return the channel and the message of *commit*."""
+        return self._channel, wake_up(self._name, topic, commit)
 
 
 def _tag(name: str) -> str:

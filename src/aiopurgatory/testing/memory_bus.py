@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Unpack
 
-from ..bus.engine import Hear, Lost
+from ..bus.engine import Hear, Link, Lost
 from ..bus.server import BusOptions, ServerBus
 from ..bus.targets import Target
 
@@ -76,7 +76,7 @@ class MemoryEngine:
         self._server = server
         self.link: _MemoryLink | None = None
 
-    async def open(self, hear: Hear, lost: Lost) -> _MemoryLink:
+    async def open(self, channels: Sequence[str], hear: Hear, lost: Lost) -> _MemoryLink:
         await asyncio.sleep(0)
         if self._server.is_down:
             raise ConnectionRefusedError("the MemoryServer is down")
@@ -87,7 +87,7 @@ class MemoryEngine:
         return f"cannot connect to the MemoryServer: {exc}"
 
 
-class _MemoryLink:
+class _MemoryLink(Link):
     def __init__(self, server: MemoryServer, hear: Hear, lost: Lost) -> None:
         self._server, self._hear, self._lost = server, hear, lost
         self.is_deaf = False
