@@ -49,6 +49,8 @@ WAKE = trigger_sql("events", ["$topic"], operations=["INSERT"])
 
 TOPIC = r"[\w.-]{1,100}"
 FIRST_READ = 100
+#: The most events of an answer: a client may ask for all from the first one on.
+MOST = 1_000
 
 
 class Events:
@@ -59,19 +61,20 @@ class Events:
     async def version(self, topic: str) -> str:
         return str(await self.pool.fetchval("SELECT last FROM topics WHERE topic = $1", topic) or 0)
 
-    async def read(self, topic: str, since: str | None, version: str) -> bytes:
-        """The events after *since*, up to *version*: the next poll would repeat any later ones."""
+    async def read(self, topic: str, since: str | None, version: str) -> tuple[str, bytes]:
+        """The events after *since*, up to *version*, and the version of the last: a client far behind asks again."""
         known = max(int(version) - FIRST_READ, 0) if since is None else event_id(since)
         rows = await self.pool.fetch(
             """SELECT id, json_build_object('id', id, 'data', data)::text AS event
-            FROM events WHERE topic = $1 AND id BETWEEN $2 AND $3 ORDER BY id""",
-            *(topic, known, int(version)),
+            FROM events WHERE topic = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT $4""",
+            *(topic, known, int(version), MOST + 1),
         )
         # The client's last event must still be there. It is not if old events were deleted, or a backup was restored.
         # (This is not noticed once new events have taken the same ids: empty both tables after a restore.)
         if since is not None and (not rows or rows[0]["id"] != max(known, 1)):
             raise GoneError(f"event {since} of {topic} no longer exists; start over without If-None-Match")
-        return f"[{','.join(row['event'] for row in rows if row['id'] > known)}]".encode()
+        last = str(rows[-1]["id"]) if rows else version
+        return last, f"[{','.join(row['event'] for row in rows if row['id'] > known)}]".encode()
 
 
 def event_id(since: str) -> int:

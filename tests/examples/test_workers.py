@@ -95,6 +95,25 @@ def test_plain_write_wakes_polls_of_all_workers(kind: str) -> None:
 
 
 @pytest.mark.slow
+def test_postgres_client_far_behind_gets_bounded_answers(fleet: str, postgres: Server) -> None:
+    asyncio.run(catch_up(fleet, postgres.url()))
+
+
+async def catch_up(fleet: str, url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("INSERT INTO events (topic, data) SELECT 'long', '{}' FROM generate_series(1, 2500)")
+    await connection.close()
+    etag, got = '"0"', list[list[int]]()
+    async with client_of(fleet) as client:
+        while sum(map(len, got)) < 2500:
+            _, etag, ids, _ = await poll(client, etag, 0.0, "long")
+            got.append(ids)
+        assert (await poll(client, etag, 0.0, "long"))[0] == 304
+    assert [number for ids in got for number in ids] == list(range(1, 2501))
+    assert len(got) == 3
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 def test_postgres_interleaved_transactions_lose_nothing(fleet: str, postgres: Server, end: str) -> None:
     """The event that is inserted first would become visible last, if ids were given out before the commit."""

@@ -250,6 +250,21 @@ async def test_client_whose_caller_leaves_the_loop_leaves_its_place(
     await until(lambda: site.purgatory.num_delayed == 0)
 
 
+@ALL
+async def test_client_adds_nothing_to_its_signal_for_each_event(use: Use, run: Run, client: str) -> None:
+    await run.append("0")
+    await use.start(client, url_of(client))
+    await use.texts("0")
+    await use.browser.run(
+        "const signal = seen.leaving.signal, add = signal.addEventListener; window.added = 0;"
+        "signal.addEventListener = (...args) => { window.added++; add.apply(signal, args); }"
+    )
+    for number in range(1, 5):
+        await run.append(str(number))
+        await use.texts(*map(str, range(number + 1)))
+    await use.browser.until("return window.added", 0)
+
+
 @CLIENTS
 async def test_page_of_a_login_is_no_answer(use: Use, site: Logs, client: str) -> None:
     async with site.served():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -190,7 +192,7 @@ async def test_close_on_stop_closes_the_purgatory_once(order: list[str]) -> None
     async with Purgatory() as purgatory:
         for _ in range(100):  # as by a handler, at each request
             close_on_stop(purgatory)
-        assert len([one for _, one in signals._callbacks if one == purgatory.close]) == 1
+        assert len([ref for _, ref in signals._callbacks if ref() == purgatory.close]) == 1
         waiting = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=None))
         await asyncio.sleep(0)
         signal.raise_signal(signal.SIGTERM)
@@ -213,3 +215,14 @@ async def test_stop_signals_of_long_polls_can_be_left_alone(stop_signals: bool) 
         signal.raise_signal(signal.SIGTERM)
         await asyncio.sleep(0.01)
         assert polling.purgatory.is_open != stop_signals
+
+
+async def test_what_was_closed_is_not_kept_for_a_stop_signal() -> None:
+    polling, purgatory = LongPolling(Purgatory(), Counters()), Purgatory()
+    async with polling, purgatory:
+        close_on_stop(purgatory)
+    left = ref(polling), ref(purgatory)
+    del polling, purgatory
+    await asyncio.sleep(0)
+    gc.collect()
+    assert [each() for each in left] == [None, None]

@@ -287,8 +287,9 @@ def trigger_sql(
 
     publishes ``("orders", 7)`` for each changed row with 7 in its column ``customer``. An UPDATE that changes the key
     also publishes the old key. A TRUNCATE has every key checked. To change the triggers, run new SQL, which replaces
-    them. Commits that notify are serialized in the whole database cluster. For tables with many writes, call
-    ``bus.publish()`` after the commit.
+    them. So if a table has several keys, or several programs make triggers of it, each needs a *name* of its own:
+    otherwise the last one replaces the others. Commits that notify are serialized in the whole database cluster. For
+    tables with many writes, call ``bus.publish()`` after the commit.
 
     Args:
         table: the table's name, with or without a schema. Names are quoted, so they are case-sensitive.

@@ -9,8 +9,10 @@ import signal
 import threading
 from collections.abc import Callable
 from contextvars import Context
+from inspect import ismethod
 from types import FrameType
 from typing import Any
+from weakref import WeakMethod
 
 from ..clock import running_loop
 from ..purgatory import Purgatory
@@ -27,8 +29,8 @@ AGAIN = (0.05, 0.5, 5.0, 25.0, 125.0)
 _Handler = Callable[[int, FrameType | None], Any]
 
 
-#: What to call, each in its loop, after a stop signal.
-_callbacks: list[tuple[asyncio.AbstractEventLoop, Callable[[], object]]] = []
+#: What to call, each in its loop, after a stop signal. Methods are not kept alive: what is gone needs no close().
+_callbacks: list[tuple[asyncio.AbstractEventLoop, Callable[[], Callable[[], object] | None]]] = []
 
 
 def on_stop_signal(callback: Callable[[], object]) -> None:
@@ -41,9 +43,9 @@ def on_stop_signal(callback: Callable[[], object]) -> None:
         return
     _put_ahead()
     loop = asyncio.get_running_loop()
-    if (loop, callback) not in _callbacks:
-        _callbacks[:] = [(other, one) for other, one in _callbacks if not other.is_closed()]
-        _callbacks.append((loop, callback))
+    _callbacks[:] = [(other, ref) for other, ref in _callbacks if ref() is not None and not other.is_closed()]
+    if (loop, callback) not in [(other, ref()) for other, ref in _callbacks]:
+        _callbacks.append((loop, WeakMethod(callback) if ismethod(callback) else lambda: callback))
         for seconds in AGAIN:
             loop.call_later(seconds, _put_ahead, context=Context())
 
@@ -114,8 +116,9 @@ class _Ahead:
         self._former = former
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        for loop, callback in _callbacks:
-            if not loop.is_closed():
+        for loop, ref in _callbacks:
+            callback = ref()
+            if callback is not None and not loop.is_closed():
                 # Not at once: a signal can interrupt anything, the purgatory's own work included. In an empty context:
                 # it interrupts one request, and the callback ends all.
                 loop.call_soon_threadsafe(callback, context=Context())

@@ -55,6 +55,7 @@ export async function* shared(url, { signal = new AbortController().signal, afte
     }
   };
   ask();
+  signal.addEventListener("abort", () => wake(), { once: true, signal: leaving.signal });
   navigator.locks.request(`events of ${url}`, { signal: stop }, async () => {
     isLeading = true;
     tell({ isLeading });
@@ -64,7 +65,7 @@ export async function* shared(url, { signal = new AbortController().signal, afte
 
   try {
     while (!signal.aborted) {
-      if (!queue.length) await new Promise((done) => { wake = done; signal.addEventListener("abort", done, { once: true }); });
+      if (!queue.length) await new Promise((done) => { wake = done; });
       const item = queue.shift();
       if (item?.event) yield item.event;
       else if (item?.error) throw Object.assign(new Error(item.error.message), { status: item.error.status });
