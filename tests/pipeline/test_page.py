@@ -313,6 +313,14 @@ def test_page_headline_names_what_is_broken_and_counts_what_is_unknown(verdicts:
     assert (found[1], found[2]) == (verdicts[0] if verdicts else "unknown", headline)
 
 
+def test_page_coarse_keys_without_known_reads_says_the_rest(spark: SparkSession, tmp_path: Path) -> None:
+    """A counter's growth is unknown before the first snapshot that was delivered."""
+    work = {"reads": 0, "reads_in_vain": 5, "checks": 500, "completed": 5, "watched_entries": 500, "keys": 2}
+    put(spark, tmp_path, "work", [{"purgatory": "fetch", "minute": NOON, "checks_without_effect": 9, **work}])
+    text = text_of(html_of(spark, tmp_path))
+    assert "Coarse keys of fetch : 250 operations wait under a key on average" in text
+
+
 def test_counts_and_shares_do_not_round_some_to_none() -> None:
     assert [count(value) for value in (1234567, 0.5, 12.345, 0.00001)] == ["1,234,567", "0.5", "12.3", "< 0.001"]
     shares = [share(value) for value in (0.0, 0.00001, 0.0012, 0.125, 0.9999, 1.0)]

@@ -158,6 +158,23 @@ def test_work_rows_dropped_by_an_instance_count_once(spark: SparkSession) -> Non
     assert [(row.purgatory, row.dropped_rows) for row in found] == [("a", 5), ("b", 0)]
 
 
+def test_timeouts_expired_operations_expire_with_shorter_ones(spark: SparkSession) -> None:
+    """Half ask with a timeout of 0, and find nothing. The others have their answer long before 500 ms."""
+    asks = [expired(n, timeout_us=0, waited_us=n % 2, lateness_us=n % 2) for n in range(100)]
+    own = Sums(spark, [*asks, *(operation(100 + n) for n in range(99))])
+    daily = sums.daily(own.of["activity"])
+    found = tables.timeouts(daily, own.of["hours"], sums.kinds(own.of["hours"])).collect()
+    assert [(row.timeout_us, row.is_in_use) for row in found][:2] == [(500e3, True), (250e3, False)]
+    shares = {row.timeout_us: row.expired_share for row in found}
+    assert shares == {each: 1.0 if each < 20e3 else pytest.approx(100 / 199) for each in shares}
+
+
+def test_timeouts_of_operations_that_never_wait_are_none(spark: SparkSession) -> None:
+    own = Sums(spark, [expired(n, timeout_us=0, waited_us=n, lateness_us=n) for n in range(3)])
+    kinds = sums.kinds(own.of["hours"])
+    assert tables.timeouts(sums.daily(own.of["activity"]), own.of["hours"], kinds).collect() == []
+
+
 def test_lost_rows_by_reason(spark: SparkSession) -> None:
     losses = [(NOON.date(), "outcome is unknown", 2), (NOON.date(), "outcome is unknown", 1)]
     found = tables.lost(spark.createDataFrame(losses, SUMS["losses"]))

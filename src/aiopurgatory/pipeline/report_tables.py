@@ -184,14 +184,17 @@ def work(snapshots: DataFrame) -> DataFrame:
 
 
 def timeouts(daily: DataFrame, hours: DataFrame, kinds: DataFrame) -> DataFrame:
-    """For the usual timeout of each kind, and shorter ones: the share that would expire, and the mean wait."""
-    bins = hours.where("timeout IS NOT NULL").groupBy("series", "timeout")
+    """For the usual timeout of each kind, and shorter ones: the share that would expire, and the mean wait.
+
+    A timeout of 0 asks, and never waits: it is not the usual one.
+    """
+    bins = hours.where("timeout > 0").groupBy("series", "timeout")
     means = bins.agg(F.sum("operations").alias("number"), F.expr("sum(total) / sum(operations) AS mean_us"))
     usual = means.groupBy("series").agg(F.max_by("mean_us", "number").alias("usual_us"))
     tried = usual.select("series", "usual_us", F.explode(F.array(*map(F.lit, _DIVISORS))).alias("divisor"))
     waits = daily.select("series", "outcome", "operations", middle(F.col("waited")).alias("waited_us"))
     both = waits.join(F.broadcast(tried), "series").withColumn("timeout_us", F.col("usual_us") / F.col("divisor"))
-    expires = f"IF(divisor = 1, outcome = {OUTCOMES.index('expired')}, waited_us > timeout_us)"
+    expires = f"outcome = {OUTCOMES.index('expired')} OR divisor > 1 AND waited_us > timeout_us"
     found = both.groupBy("series", "timeout_us", F.expr("divisor = 1 AS is_in_use")).agg(
         F.sum("operations").alias("operations"),
         F.expr(f"sum(IF({expires}, operations, 0D)) / sum(operations) AS expired_share"),
