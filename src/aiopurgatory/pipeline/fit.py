@@ -57,7 +57,7 @@ def fit(spark: SparkSession, out: str) -> list[Workload]:
     hours, daily, snapshots = (sums(spark, out, name, line) for name in ("hours", "daily", "snapshots"))
     ended = _grouped(endings(daily, kinds(hours)), *KEYS)
     if not ended:
-        raise PurgatoryError(f"no operations in {out}: ingest a journal first")
+        raise PurgatoryError(f"no operation has ended in {out} so far, and a model is made of such: run it again later")
     by_hour, timeouts, key_counts = (
         _grouped(shape(hours, of), *KEYS) for of in (f"hour % {HOURS}", "timeout", "key_count")
     )
