@@ -32,7 +32,7 @@ from aiopurgatory.pipeline.attempts import committed, sums, table
 from aiopurgatory.pipeline.fit import fit
 from aiopurgatory.pipeline.ingest import Counts, ingest, summary
 from aiopurgatory.pipeline.intake import LostRowsError
-from aiopurgatory.pipeline.journal_files import placed
+from aiopurgatory.pipeline.journal_files import located
 from aiopurgatory.pipeline.report import report
 from aiopurgatory.pipeline.rules import good
 from aiopurgatory.pipeline.tables import REPORT
@@ -409,7 +409,7 @@ def test_ingest_killed_between_batches_seals_nothing(
     monkeypatch.setattr(command, "QUIET", timedelta(0))
     with monkeypatch.context() as patch:
         patch.setattr(command, "_quiet", None)  # fails behind the last batch
-        patch.setattr(command, "placed", lambda files: placed(files) if "f-0" in files[0].path else None)
+        patch.setattr(command, "located", lambda files: located(files) if "f-0" in files[0].path else None)
         with pytest.raises(TypeError):
             ingested(spark, tmp_path, max_files=1)
     assert ingested(spark, tmp_path) == Counts(files=2, rows_in=2)

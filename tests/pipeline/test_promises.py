@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.page.page import records
-from aiopurgatory.pipeline.page.promises import Limits, judged
+from aiopurgatory.pipeline.page.promises import Limits, verdicts
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 #: Minutes: the operations that expired, missed triggers, the lateness in us, and all operations.
@@ -50,7 +50,7 @@ def found(
     )
     rows = [(name, at(number), *each) for name, own in minutes.items() for number, each in enumerate(own)]
     known, limits = spark.createDataFrame(rows, schema), limits or Limits()
-    table = judged(known, spark.createDataFrame(work or [], WORK), limits).toArrow()
+    table = verdicts(known, spark.createDataFrame(work or [], WORK), limits).toArrow()
     return {(each.purgatory, each.name): each for each in records(table)}
 
 
@@ -131,7 +131,7 @@ def test_promises_kinds_of_a_purgatory_count_together(spark: SparkSession) -> No
     both = [("p", at(0), 60.0, 0.0, 0.0, 60.0), ("p", at(0), 12.0, 0.0, 0.0, 60.0)]
     schema = "purgatory STRING, minute TIMESTAMP, expired DOUBLE, missed_triggers DOUBLE, lateness_p99_us DOUBLE, "
     rows = spark.createDataFrame(both, schema + "operations DOUBLE")
-    table = judged(rows, spark.createDataFrame([], WORK), Limits()).where("name = 'share expired'").toArrow()
+    table = verdicts(rows, spark.createDataFrame([], WORK), Limits()).where("name = 'share expired'").toArrow()
     assert table["now"].to_pylist() == [pytest.approx(0.6)]
 
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from aiopurgatory.pipeline.rules import good, judged, quarantined, rules
+from aiopurgatory.pipeline.rules import good, quarantined, rules, with_reason
 from aiopurgatory.pipeline.tables import JOURNAL, OUTCOMES, columns
 
 from .journals import NOON, expired, operation, snapshot
@@ -58,16 +58,16 @@ def frame(spark: SparkSession, rows: list[dict[str, Any]], table: str = "operati
     return spark.createDataFrame([tuple(of_file(row).get(name) for name in columns(schema)) for row in rows], schema)
 
 
-def test_judged_impossible_rows_have_the_reason(spark: SparkSession) -> None:
+def test_with_reason_impossible_rows_have_the_reason(spark: SparkSession) -> None:
     pairs = [(reason, change) for reason, changes in IMPOSSIBLE.items() for change in changes]
     rows = frame(spark, [operation(n) | change | {"key_hash": n} for n, (_, change) in enumerate(pairs)])
-    found = judged(rows, "operations").select("key_hash", "reason")
+    found = with_reason(rows, "operations").select("key_hash", "reason")
     assertDataFrameEqual(found, [Row(key_hash=n, reason=reason) for n, (reason, _) in enumerate(pairs)])
 
 
-def test_judged_possible_rows_have_no_reason(spark: SparkSession) -> None:
+def test_with_reason_possible_rows_have_no_reason(spark: SparkSession) -> None:
     rows = frame(spark, [operation(n) | change for n, change in enumerate(POSSIBLE)] + [expired(99)])
-    assert {row.reason for row in judged(rows, "operations").collect()} == {None}
+    assert {row.reason for row in with_reason(rows, "operations").collect()} == {None}
 
 
 def test_good_and_quarantined_divide_all_rows(spark: SparkSession) -> None:

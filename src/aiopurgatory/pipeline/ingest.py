@@ -36,7 +36,7 @@ from aiopurgatory.errors import PurgatoryError
 
 from .attempts import Line, committed, sums
 from .intake import take_in
-from .journal_files import CHANGED, NO_JOURNAL, File, day_of, listed, placed, unread
+from .journal_files import CHANGED, NO_JOURNAL, File, day_of, listed, located, unread
 
 #: A day without new files for so long is sealed.
 QUIET: Final = timedelta(days=3)
@@ -130,7 +130,7 @@ def _all_read(
     known = sums(spark, out, "files", line).where(F.col("day").isin(*days))
     new = unread(there, paths, known)
     for begin in range(0, len(new), max_files):
-        files = placed(new[begin : begin + max_files])
+        files = located(new[begin : begin + max_files])
         taken = take_in(spark, out, line, files)
         if not taken:
             return False

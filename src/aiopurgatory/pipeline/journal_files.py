@@ -113,7 +113,7 @@ def _others(names: Collection[str]) -> str:
     return f"{{{','.join([*others, *filter(None, following), *(f'{literal(name)}?*' for name in names)])}}}"
 
 
-def placed(files: list[File]) -> list[File]:
+def located(files: list[File]) -> list[File]:
     """Set the table and the date of *files*, or the problem of those that lie elsewhere; return all."""
     places = [_PLACE.search(each.path) for each in files]
     roots = [each.path[: place.start()] for each, place in zip(files, places, strict=True) if place]

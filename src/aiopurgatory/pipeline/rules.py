@@ -22,7 +22,7 @@ _END_OF_TIME: Final = 9_214_646_400_000_000
 _KNOWN_TIMES: Final = 946_684_800_000_000
 
 
-def judged(rows: DataFrame, table: str) -> DataFrame:
+def with_reason(rows: DataFrame, table: str) -> DataFrame:
     """Add ``reason``: the first rule that the row breaks, null for a good row.
 
     Args:
@@ -42,7 +42,7 @@ def good(rows: DataFrame, table: str) -> DataFrame:
 
 def quarantined(rows: DataFrame, table: str) -> DataFrame:
     """Return the rows that break a rule, with ``reason``."""
-    return judged(rows, table).where("reason IS NOT NULL")
+    return with_reason(rows, table).where("reason IS NOT NULL")
 
 
 def rules(table: str) -> dict[str, Column]:

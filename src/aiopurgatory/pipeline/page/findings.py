@@ -30,7 +30,7 @@ def findings(tables: Mapping[str, DataFrame], limits: Limits) -> DataFrame:
         *checks(work, hot_keys),
         hot(hot_keys),
         missed(tables["missed"], tables["days"], timeouts, limits),
-        *judged(timeouts, limits),
+        *mistimed(timeouts, limits),
     )
     both = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), found)
     return both.orderBy("what", "purgatory", "kind")
@@ -90,7 +90,7 @@ def missed(missed: DataFrame, days: DataFrame, timeouts: DataFrame, limits: Limi
     return broken.join(used, [*KEYS], "left").withColumn("what", F.lit("missed checks"))
 
 
-def judged(timeouts: DataFrame, limits: Limits) -> list[DataFrame]:
+def mistimed(timeouts: DataFrame, limits: Limits) -> list[DataFrame]:
     """Kinds with a timeout that is too long, or too short: which timeout would be better, and what it would save.
 
     Too long: with a much shorter one, at most 2 % of the answers would have been lost. Too short: too many expire, and

@@ -27,7 +27,7 @@ from ..session import at_once
 from ..tables import ERROR, OUTCOMES, REPORT, WORK
 from .figures import DAY, MINUTE, Axis, Floats, Plot, axis_of, count, duration, linear, logarithmic, plot, share, shown
 from .findings import findings
-from .promises import PROMISES, Limits, judged
+from .promises import PROMISES, Limits, verdicts
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 #: How many purgatories, the busiest first, are shown. The tables have all.
@@ -74,7 +74,7 @@ def read(spark: SparkSession, out: str, limits: Limits) -> Found:
     load = by_second(tables["seconds"], minutes) if is_short else minutes
     first = _collected(
         totals=busiest(tables["days"], SHOWN),
-        promises=judged(minutes, tables["work"], limits).limit(MOST_PROMISES),
+        promises=verdicts(minutes, tables["work"], limits).limit(MOST_PROMISES),
         findings=findings(tables, limits).limit(ROWS),
         ends=load.agg(*(F.unix_seconds(end("minute")) for end in (F.min, F.max))),
         changes=latest(tables["changes"]),

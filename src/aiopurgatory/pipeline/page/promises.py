@@ -73,7 +73,7 @@ def limits_of(args: argparse.Namespace) -> Limits:
     return Limits(**{name: getattr(args, name) for name in _ABOUT})
 
 
-def judged(minutes: DataFrame, work: DataFrame, limits: Limits) -> DataFrame:
+def verdicts(minutes: DataFrame, work: DataFrame, limits: Limits) -> DataFrame:
     """Minutes, work -> the promises of each purgatory and of the fleet, whose name is null.
 
     Broken ones come first. The columns are purgatory, name, verdict, limit, and how many minutes were ``judged`` and
