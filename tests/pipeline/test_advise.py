@@ -133,6 +133,8 @@ def test_command_advise_reads_what_simulate_wrote(
     spark.createDataFrame([row], SCHEMA).write.parquet(str(tmp_path / "simulations"))
     assert main(["pipeline", "advise", str(tmp_path)]) == 0
     assert "a trace of 1,000,000 operations" in capsys.readouterr().out
+    assert main(["pipeline", "advise", "--max-lateness-ms", "0", str(tmp_path)]) == 1
+    assert "99 % of expirations must be at most 0 ms late" in capsys.readouterr().err
 
 
 def test_command_advise_without_results_is_one_line(

@@ -13,9 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.journal.schema import OPERATIONS
 from aiopurgatory.pipeline import attempts
 from aiopurgatory.pipeline import report as command
 from aiopurgatory.pipeline.attempts import committed, table
+from aiopurgatory.pipeline.fit import fit
 from aiopurgatory.pipeline.ingest import ingest
 from aiopurgatory.pipeline.page.page import write_page
 from aiopurgatory.pipeline.report import report
@@ -202,6 +204,21 @@ def test_report_of_a_quiet_service_in_which_a_minute_only_waits(spark: SparkSess
     write_page(spark, out, tmp_path / "more.html")
     assert "too few operations to judge" in (tmp_path / "one.html").read_text("utf-8")
     assert "All promises kept" in (tmp_path / "more.html").read_text("utf-8")
+
+
+def test_report_names_that_are_not_utf8_are_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    journal, out = tmp_path / "journal", str(tmp_path / "out")
+    names = {"purgatory": b"r\xe9sum\xe9s", "kind": b"\xff\xfe", "key": b"\x80"}
+    binary = [field.with_type(pa.binary()) if field.name in names else field for field in OPERATIONS]
+    write(journal, [operation(n, **names) for n in range(150)], schema=pa.schema(binary))
+    write(journal, [operation(n, instance="host-2") for n in range(200)], "good")
+    ingest(spark, str(journal), out)
+    report(spark, out)
+    write_page(spark, out, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "<b>350 operations</b> ended" in page
+    assert "r\N{REPLACEMENT CHARACTER}sum\N{REPLACEMENT CHARACTER}s" in page
+    assert {each.purgatory: each.operations for each in fit(spark, out)}["fetch"] == 200
 
 
 def test_report_times_are_in_utc_for_other_engines(spark: SparkSession, tmp_path: Path) -> None:

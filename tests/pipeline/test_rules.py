@@ -17,17 +17,18 @@ from .journals import NOON, expired, operation, snapshot
 
 DAY = timedelta(days=1)
 IMPOSSIBLE: dict[str, list[dict[str, Any]]] = {
-    "schema_version is unknown": [{"schema_version": 2}, {"schema_version": None}],
+    "schema_version is unknown": [{"schema_version": 2}],
+    "schema_version is null": [{"schema_version": None}],
     "instance is null": [{"instance": None}],
     "purgatory is not of 1 to 255 bytes": [{"purgatory": ""}, {"purgatory": "é" * 128}],
     "outcome is unknown": [{"outcome": "vanished"}],
     "sequence is negative": [{"sequence": -1}],
     "key_count is not positive": [{"key_count": 0}],
-    "waited_us is negative": [{"waited_us": -1}],
-    "waited_us is longer than a year": [{"waited_us": 2**63 - 1}],
+    "waited_us is not from 0 to a year": [{"waited_us": -1}, {"waited_us": 2**63 - 1}],
     "timeout_us is negative": [{"timeout_us": -1}],
-    "lateness_us is negative": [{"outcome": "expired", "lateness_us": -1}],
-    "lateness_us is longer than a year": [{"outcome": "expired", "lateness_us": 2**63 - 1}],
+    "lateness_us is not from 0 to a year": [
+        *({"outcome": "expired", "lateness_us": lateness} for lateness in (-1, 2**63 - 1)),
+    ],
     "lateness_us without expiring, or the reverse": [{"lateness_us": 1}, {"outcome": "expired"}],
     "missed_trigger without completing": [{"missed_trigger": True, "outcome": "failed"}],
     "weight is not from 1 to 1e9": [{"weight": 0.9}, {"weight": math.nan}, {"weight": math.inf}],

@@ -57,7 +57,11 @@ def test_run_makes_everything_once_and_again_what_is_new(
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--rows", "-5"], "rows must be >= 1, got -5"), (["--ticks", "0"], "tick must be from 1e-09")],
+    [
+        (["--rows", "-5"], "rows must be >= 1, got -5"),
+        (["--ticks", "0"], "tick must be from 1e-09"),
+        (["--max-lateness-ms", "-1"], "max_lateness_ms must be >= 0, got -1"),
+    ],
 )
 @pytest.mark.usefixtures("spark")
 def test_run_impossible_option_is_refused_first(

@@ -66,7 +66,7 @@ def limit(parser: argparse.ArgumentParser) -> None:
 def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Write the advice, and print it. Raises: AdviceError: no advice can be given."""
     simulations = spark.read.schema(SCHEMA).parquet(f"{args.out}/simulations").toArrow().to_pylist()
-    advice = advise(simulations, args.max_lateness_ms or 20.0).markdown()
+    advice = advise(simulations, 20.0 if args.max_lateness_ms is None else args.max_lateness_ms).markdown()
     write(documents(args.out) / ADVICE, advice)
     print(advice)
 

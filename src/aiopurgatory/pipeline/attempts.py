@@ -157,6 +157,11 @@ def read_folder(spark: SparkSession, pattern: str, schema: str | StructType, onl
         return spark.createDataFrame([], schema).limit(0)  # Spark knows that it is empty, without a job
 
 
+def valid(rows: DataFrame) -> DataFrame:
+    """Replace what is not UTF-8 in the names of *rows*, as in a file of another writer: Python cannot read it."""
+    return rows.withColumns({name: F.make_valid_utf8(name) for name, kind in rows.dtypes if kind == "string"})
+
+
 def documents(out: str) -> Path:
     """Return the folder for documents: *out* if it is on this machine, else the working folder."""
     return here(out) or Path()

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from .attempts import MODEL, NO_SUMS, committed, documents, sums, write
+from .attempts import MODEL, NO_SUMS, committed, documents, sums, valid, write
 from .model import HOURS, QUANTILES, Workload, to_json
 from .page.figures import count, duration, share, shown
 from .report_tables import spans
@@ -76,7 +76,7 @@ def fit(spark: SparkSession, out: str) -> list[Workload]:
 def _grouped(table: DataFrame, *by: str) -> dict[tuple[str, ...], list[Mapping[str, Any]]]:
     """Collect a small table: its rows by the columns *by*, in order of all columns, null last."""
     found: dict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    for row in table.orderBy(*map(F.asc_nulls_last, table.columns)).toArrow().to_pylist():
+    for row in valid(table).orderBy(*map(F.asc_nulls_last, table.columns)).toArrow().to_pylist():
         found[tuple(row[name] for name in by)].append(row)
     return found
 

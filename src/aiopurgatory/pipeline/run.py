@@ -75,7 +75,8 @@ def run_all(
 
     Raises: PurgatoryError: a stage failed.
     """
-    settings = settings or simulate.grid()
+    late: dict[str, Any] = {} if max_lateness_ms is None else {"max_lateness_ms": max_lateness_ms}
+    settings, limits = settings or simulate.grid(), Limits(**late)
     print(*summary(_timed("ingest", lambda: ingest(spark, journal, out))), sep="\n", flush=True)
     options = repr((aiopurgatory.__version__, committed(spark, out)[-1:], rows, settings, max_lateness_ms))
     folder, made = documents(out), dict[str, str]()
@@ -93,10 +94,9 @@ def run_all(
     write(folder / MODEL, to_json(workloads))
     requests = generate.trace(spark.range(rows or enough(workloads)), workloads)
     simulations = _timed("simulate", lambda: simulate.replays(requests, settings).toArrow().to_pylist())
-    late: dict[str, Any] = {} if max_lateness_ms is None else {"max_lateness_ms": max_lateness_ms}
     found = advise.advise(simulations, workloads=workloads, **late)
     write(folder / ADVICE, found.markdown())
-    _timed("page", lambda: write_page(spark, out, page, Limits(**late), found))
+    _timed("page", lambda: write_page(spark, out, page, limits, found))
     write(folder / _MADE, json.dumps({"from": options, "advice": found.headline}))
     return found.headline
 

@@ -21,7 +21,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ..attempts import committed, places_of, table, write
+from ..attempts import committed, places_of, table, valid, write
 from ..report_tables import COMPARED
 from ..session import at_once
 from ..tables import ERROR, OUTCOMES, REPORT, WORK
@@ -97,7 +97,7 @@ def read(spark: SparkSession, out: str, limits: Limits) -> Found:
 
 def _collected(**frames: DataFrame) -> dict[str, list[Any]]:
     """Collect small tables."""
-    tables = at_once(frame.toArrow for frame in frames.values())
+    tables = at_once(valid(frame).toArrow for frame in frames.values())
     return dict(zip(frames, map(records, tables), strict=True))
 
 
