@@ -673,6 +673,11 @@ def test_ingest_into_the_journal_refused(spark: SparkSession, tmp_path: Path, ou
         ingest(spark, str(tmp_path / "journal"), str(tmp_path / out))
 
 
+def test_ingest_batches_of_no_files_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PurgatoryError, match=r"max_files must be >= 1, got -1"):
+        ingest(spark, str(tmp_path / "journal"), str(tmp_path / "out"), max_files=-1)
+
+
 def test_ingest_batch_of_ten_rows_takes_few_jobs(spark: SparkSession, tmp_path: Path) -> None:
     def jobs() -> int:
         return len(spark.sparkContext.statusTracker().getJobIdsForGroup())

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from aiopurgatory.cli import main
 from aiopurgatory.pipeline.advise import AdviceError
+from aiopurgatory.pipeline.page.promises import Limits
 from aiopurgatory.pipeline.run import run_all
 from aiopurgatory.pipeline.simulate import grid
 
@@ -36,9 +37,9 @@ def test_run_makes_everything_once_and_again_what_is_new(
 ) -> None:
     out = tmp_path / "out"
 
-    def stages(*, rows: int = 2_000) -> list[str]:
+    def stages(*, rows: int = 2_000, limits: Limits | None = None) -> list[str]:
         capsys.readouterr()
-        run_all(spark, str(journal), str(out), rows=rows, settings=ONE)
+        run_all(spark, str(journal), str(out), rows=rows, settings=ONE, limits=limits)
         return [line.split(":")[0] for line in capsys.readouterr().err.splitlines() if "done in" in line]
 
     assert stages() == STAGES
@@ -51,6 +52,8 @@ def test_run_makes_everything_once_and_again_what_is_new(
     assert stages() == [*STAGES[:2], *STAGES[3:]]  # the old page stays until the new one has its advice
     assert "3,300 operations" in (out / "report.html").read_text(encoding="utf-8")
     assert stages(rows=3_000) == [*STAGES[:2], *STAGES[3:]]  # other options
+    assert stages(rows=3_000, limits=Limits(max_expired_share=0.01)) == [*STAGES[:2], *STAGES[3:]]
+    assert "the limit is 1.0%" in (out / "report.html").read_text(encoding="utf-8")
     with pytest.raises(AdviceError):
         run_all(spark, str(journal), str(out), rows=500, settings=ONE)
 
@@ -61,6 +64,7 @@ def test_run_makes_everything_once_and_again_what_is_new(
         (["--rows", "-5"], "rows must be >= 1, got -5"),
         (["--ticks", "0"], "tick must be from 1e-09"),
         (["--max-lateness-ms", "-1"], "max_lateness_ms must be >= 0, got -1"),
+        (["--max-expired-share", "-1"], "max_expired_share must be >= 0, got -1"),
     ],
 )
 @pytest.mark.usefixtures("spark")

@@ -55,18 +55,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("out", help="folder in which simulate has written")
     parser.set_defaults(needs={"out": ("simulations", "there are no simulations in {}: run simulate with it first")})
-    limit(parser)
-
-
-def limit(parser: argparse.ArgumentParser) -> None:
     about = "99 %% of expirations must be at most this late (default: 20)"
-    parser.add_argument("--max-lateness-ms", type=float, default=None, metavar="MS", help=about)
+    parser.add_argument("--max-lateness-ms", type=float, default=20.0, metavar="MS", help=about)
 
 
 def run(spark: SparkSession, args: argparse.Namespace) -> None:
     """Write the advice, and print it. Raises: AdviceError: no advice can be given."""
     simulations = spark.read.schema(SCHEMA).parquet(f"{args.out}/simulations").toArrow().to_pylist()
-    advice = advise(simulations, 20.0 if args.max_lateness_ms is None else args.max_lateness_ms).markdown()
+    advice = advise(simulations, args.max_lateness_ms).markdown()
     write(documents(args.out) / ADVICE, advice)
     print(advice)
 

@@ -108,9 +108,12 @@ def ingest(
         max_files: files of one batch (default: 4,000).
         all_days: list sealed days, too (default: no).
 
-    Raises: PurgatoryError: there is no journal, or one folder is in the other. LostRowsError: the counts do not add up.
+    Raises: PurgatoryError: there is no journal, one folder is in the other, or *max_files* is not positive.
+        LostRowsError: the counts do not add up.
     """
     refuse_overlap(journal, out)
+    if max_files < 1:
+        raise PurgatoryError(f"max_files must be >= 1, got {max_files}")
     counts = {"operations": Counts(), "statistics": Counts(), "": Counts()}
     # Beside another run, what it has left is new the next time.
     while not _all_read(spark, journal, out, counts, max_files, all_days):

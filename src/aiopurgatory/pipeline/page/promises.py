@@ -16,11 +16,11 @@ MARGIN: Final = 1.5
 #: Fewer that expire in a minute are not more than usual: that is chance.
 CHANCE: Final = 20
 _ABOUT: Final = {
-    "max_expired_share": "share of a purgatory's operations that may expire (default: %(default)g)",
-    "max_lateness_ms": "99 %% of expirations must be at most this late, in ms (default: %(default)g)",
-    "max_missed_share": "share of operations that may be completed only by the last try (default: %(default)g)",
-    "max_dropped_rows": "rows that all journals together may drop in a minute (default: %(default)g)",
-    "fewest": "do not judge a purgatory by minutes with fewer operations (default: %(default)g)",
+    "max_expired_share": "share of a purgatory's operations that may expire",
+    "max_lateness_ms": "99 %% of expirations must be at most this late, in ms",
+    "max_missed_share": "share of operations that may be completed only by the last try",
+    "max_dropped_rows": "rows that all journals together may drop in a minute",
+    "fewest": "do not judge a purgatory by minutes with fewer operations",
 }
 #: By promise: the attribute of Limits, which tells the unit of its values, too.
 PROMISES: Final = {
@@ -65,12 +65,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     group = parser.add_argument_group("promises (limits that each minute keeps or breaks)")
     for name, about in _ABOUT.items():
-        group.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(Limits, name), help=about)
+        about = f"{about} (default: {getattr(Limits, name):g})"
+        group.add_argument(f"--{name.replace('_', '-')}", type=float, default=argparse.SUPPRESS, help=about)
 
 
 def limits_of(args: argparse.Namespace) -> Limits:
     """Return the limits on the command line."""
-    return Limits(**{name: getattr(args, name) for name in _ABOUT})
+    return Limits(**{name: value for name, value in vars(args).items() if name in _ABOUT})
 
 
 def verdicts(minutes: DataFrame, work: DataFrame, limits: Limits) -> DataFrame:
