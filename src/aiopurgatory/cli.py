@@ -44,12 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with session.session_of(chosen) as spark:
             chosen.run(spark, chosen)
         print(f"{name}: done in {time.monotonic() - begun:.1f} s", file=sys.stderr)
-    except (ImportError, PurgatoryError) as error:
+    except (ImportError, OSError, PurgatoryError) as error:
         return _failed(name, str(error))
     except KeyboardInterrupt:
         return INTERRUPTED
-    except OSError as error:
-        return _failed(name, str(error))
     except Exception as error:
         failures = importlib.import_module("aiopurgatory.pipeline.failures")
         return _failed(name, f"{type(error).__name__}: {failures.describe(error)}")
@@ -69,7 +67,8 @@ def _failed(name: str, why: str) -> int:
 def _chosen(arguments: Sequence[str] | None) -> tuple[str, list[str]]:
     """Return the name of the stage, and the arguments that its own parser reads."""
     parser = argparse.ArgumentParser(prog="aiopurgatory", description="Tools for a fleet of purgatories.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    version = f"aiopurgatory {importlib.import_module('aiopurgatory').__version__}"
+    parser.add_argument("--version", action="version", version=version, help="show the version and exit")
     commands = parser.add_subparsers(metavar="command", required=True)
     pipeline = commands.add_parser(
         "pipeline",
@@ -95,11 +94,3 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     stage.arguments(parser)
     importlib.import_module("aiopurgatory.pipeline.session").arguments(parser)
     return parser
-
-
-class _Version(argparse.Action):
-    """Imports the library only when the version is asked for."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(f"aiopurgatory {importlib.import_module('aiopurgatory').__version__}")
-        parser.exit()

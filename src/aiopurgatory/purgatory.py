@@ -121,6 +121,7 @@ class Purgatory(EntryPoints, Starting):
             require_methods("clock", clock, ("time", "call_at"), "Clock")
         tick_ns = round(tick * NS)
         super().__init__(Core(name, tick_ns, wheel_size, purge_interval, max_pending, turn_budget, told, Misuse))
+        self._core.observers.observe(self)
         self._given_clock = clock
         self._clock_task: ClockTask | None = None
         self._handover = Handover(turn_budget)
@@ -159,7 +160,7 @@ class Purgatory(EntryPoints, Starting):
         self._clock_task = ClockTask(self._core, clock, self._clock_ended)
         self._core.open()
         _started.add(self)
-        self._core.observers.opened(self)
+        self._core.observers.tell_opened(self)
 
     def close(self) -> None:
         """Fail every pending operation with PurgatoryClosedError, and stop. A second call does nothing.
@@ -178,7 +179,7 @@ class Purgatory(EntryPoints, Starting):
         try:
             self._core.close()
         finally:
-            self._core.observers.closed(self)
+            self._core.observers.tell_closed(self)
 
     def _stop(self) -> bool:
         """Stop the clock task. Returns: False: nothing is left to close. Raises: RuntimeError: as close()."""

@@ -139,14 +139,13 @@ class EntryPoints:
         """
         # Source: Kafka DelayedOperationPurgatory.checkAndComplete; differs: an exception ends one operation only.
         # Invariants: I7, I11, I12.
+        most = ALL if limit is None else checked_limit(limit)
         try:
             entry = self._by_key.get(key)
         except TypeError as exc:
             raise unhashable("key", key, exc) from None
         if entry is not None:
-            return self._checks.check(key, entry, ALL if limit is None else checked_limit(limit))
-        if limit is not None:
-            checked_limit(limit)
+            return self._checks.check(key, entry, most)
         self._checks.miss(key)
         return 0
 

@@ -111,26 +111,19 @@ def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
 
 @final
 class Observers:
-    """Calls the observers of a purgatory, and reports their exceptions.
-
-    It refers to the purgatory while that is open. After that only weakly: a closed one is freed without the gc.
-    """
+    """Calls the observers of a purgatory, and reports their exceptions."""
 
     def __init__(self, loop: Loop, observers: tuple[Observer, ...]) -> None:
         self._loop: Final = loop
-        #: Returns the purgatory; also while a hook that has closed it returns.
+        #: Returns the purgatory. Weakly: the clock keeps an open one, and a closed one is freed without the gc.
         self._purgatory: Callable[[], Any] = lambda: None
         #: The first awaiter of the operation whose end the observers hear of now.
         self._head: Awaiters | None = None
         self.observers: Final = observers
 
-    def opened(self, purgatory: Any) -> None:
-        self._purgatory = lambda: purgatory
-        self.tell(None, lambda observer: observer.opened(purgatory))
-
-    def closed(self, purgatory: Any) -> None:
+    def observe(self, purgatory: Any) -> None:
+        """Called once, with the purgatory whose operations are told of."""
         self._purgatory = ref(purgatory)
-        self.tell(None, lambda observer: observer.closed(purgatory))
 
     def ended(self, op: Operation, state: int, head: Awaiters | None) -> None:
         """Tell that *op* has ended. *head*: its first awaiter."""
@@ -157,7 +150,7 @@ class Observers:
         self.tell(op, lambda observer: observer.missed(self._purgatory(), op))
 
     def tell_opened(self, what: object, more: tuple[Observer, ...] = ()) -> None:
-        """Tell these observers, and *more*, that *what* has opened. It is built on the purgatory."""
+        """Tell these observers, and *more*, that *what* has opened: the purgatory, or what is built on it."""
         self.tell(None, lambda observer: observer.opened(what), more)
 
     def tell_closed(self, what: object, more: tuple[Observer, ...] = ()) -> None:

@@ -33,7 +33,8 @@ class DelayQueue:
 
     def push(self, bucket: Bucket, expiration: int) -> None:
         """Queue *bucket* for *expiration*. Cost: O(log buckets)."""
-        bucket.enqueue(expiration)
+        bucket.expiration = expiration
+        bucket.queued = True
         self.operations += 1
         # The level breaks ties: tasks due at an instant (level 0) go before tasks that only cascade then.
         heappush(self._heap, (expiration, bucket.level, bucket))
@@ -54,7 +55,7 @@ class DelayQueue:
         """Drop the bucket at the front."""
         self.operations += 1
         heap = self._heap
-        heappop(heap)[2].dequeue()
+        heappop(heap)[2].queued = False
         self.soonest = heap[0][0] if heap else NEVER
 
     def entries(self) -> list[tuple[int, int, Bucket]]:
@@ -63,7 +64,7 @@ class DelayQueue:
     def clear(self) -> None:
         """Drop every bucket."""
         for _, _, bucket in self._heap:
-            bucket.dequeue()
+            bucket.queued = False
         self._heap.clear()
         self.soonest = NEVER
 

@@ -81,15 +81,6 @@ class Bucket(Entry):
     def is_empty(self) -> bool:
         return self._ring_next is self
 
-    def enqueue(self, expiration: int) -> None:
-        """Note that the delay queue holds this bucket for *expiration*."""
-        self.expiration = expiration
-        self.queued = True
-
-    def dequeue(self) -> None:
-        """Note that the delay queue has dropped this bucket."""
-        self.queued = False
-
     def append(self, task: Entry) -> None:
         """Append the unlinked *task*. Cost: O(1)."""
         last = self._ring_prev
@@ -156,8 +147,3 @@ def tasks_in(bucket: Bucket) -> list[Entry]:
         before, task = task, task._ring_next
     assert bucket._ring_prev is before, "I6: the ring of a bucket is broken"
     return found
-
-
-def bucket_of(task: Entry) -> Bucket | None:
-    """Return the bucket that counts *task*."""
-    return task._ring_bucket

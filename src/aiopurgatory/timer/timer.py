@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from .delay_queue import DelayQueue
-from .ring import Bucket, Entry, bucket_of, deadline_of, tasks_in, unlink
+from .ring import Bucket, Entry, deadline_of, tasks_in, unlink
 from .wheel import TimingWheel
 
 
@@ -272,4 +272,4 @@ class Timer:
         for task in tasks:
             deadline = deadline_of(task)
             assert first < deadline <= first + wheel.tick, f"I1: deadline {deadline} is in a wrong bucket"
-            assert bucket_of(task) is bucket, "I5: a task is counted by another bucket"
+            assert task._ring_bucket is bucket, "I5: a task is counted by another bucket"
