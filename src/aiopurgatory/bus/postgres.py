@@ -12,9 +12,9 @@ from typing import Any, Final, Unpack
 from urllib.parse import parse_qs
 
 try:
-    import asyncpg
+    import asyncpg as asyncpg
 except ImportError as exc:
-    raise ImportError('aiopurgatory.bus.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
+    raise ImportError('buses and logs on PostgreSQL need asyncpg: pip install "aiopurgatory[postgres]"') from exc
 
 from ..arguments import require_seconds
 from ..core.kit import checked_limit
