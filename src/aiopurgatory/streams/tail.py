@@ -38,43 +38,25 @@ EVENT_SIZE: Final = 300
 
 @final
 class Window:
-    """The newest events of a topic, without gaps."""
+    """The newest events of a topic, without gaps, and the bytes of each. Windows changes it."""
 
-    __slots__ = ("_events", "_sizes", "_windows")
+    __slots__ = ("events", "sizes")
 
-    def __init__(self, windows: Windows) -> None:
-        self._windows = windows
-        self._events: deque[Event] = deque()
-        self._sizes: deque[int] = deque()
+    def __init__(self) -> None:
+        self.events: Final = deque[Event]()
+        self.sizes: Final = deque[int]()
 
     def __len__(self) -> int:
-        return len(self._events)
+        return len(self.events)
 
     def newest(self, count: int, most: int) -> list[Event]:
         """Return the newest *count* events, oldest first, but at most *most* of them."""
-        start = len(self._events) - count
-        return [self._events[at] for at in range(start, start + min(count, most))]
+        start = len(self.events) - count
+        return [self.events[at] for at in range(start, start + min(count, most))]
 
     def last(self) -> Event | None:
         """Return the newest event; None: it was dropped."""
-        return self._events[-1] if self._events else None
-
-    def add(self, event: Event) -> None:
-        """Add *event*. The oldest events of all windows go, as far as the bound demands it."""
-        size = 2 * getsizeof(event.data) + EVENT_SIZE  # as text, and as a server-sent event
-        self._events.append(event)
-        self._sizes.append(size)
-        self._windows.grow(self, size)
-
-    def drop_oldest(self) -> int:
-        """Drop the oldest event. Returns: its bytes."""
-        self._events.popleft()
-        return self._sizes.popleft()
-
-    def clear(self) -> None:
-        self._windows.shrink(self, sum(self._sizes))
-        self._events.clear()
-        self._sizes.clear()
+        return self.events[-1] if self.events else None
 
 
 @final
@@ -87,22 +69,28 @@ class Windows:
         #: The windows with events; the next one to lose its oldest event comes first.
         self._turn: OrderedDict[Window, None] = OrderedDict()
 
-    def grow(self, window: Window, size: int) -> None:
-        """*window* has one event more."""
+    def add(self, event: Event, window: Window) -> None:
+        """Add *event* to *window*. The oldest events of all windows go, as far as the bound demands it."""
+        size = 2 * getsizeof(event.data) + EVENT_SIZE  # as text, and as a server-sent event
+        window.events.append(event)
+        window.sizes.append(size)
         self._turn.setdefault(window)
         self.size += size
         while self.size > self._most:
             oldest = next(iter(self._turn))
-            self.size -= oldest.drop_oldest()
+            oldest.events.popleft()
+            self.size -= oldest.sizes.popleft()
             if len(oldest):
                 self._turn.move_to_end(oldest)
             else:
                 del self._turn[oldest]
 
-    def shrink(self, window: Window, size: int) -> None:
-        """*window* gives up its events."""
+    def clear(self, window: Window) -> None:
+        """Drop the events of *window*."""
         self._turn.pop(window, None)
-        self.size -= size
+        self.size -= sum(window.sizes)
+        window.events.clear()
+        window.sizes.clear()
 
 
 @final
@@ -186,11 +174,16 @@ class Alarm:
 
 @final
 class Tail:
-    """Reads *topic* for all its listeners in this worker (S10), while there are any."""
+    """Reads *topic* for all its listeners in this worker (S10), while there are any.
 
-    def __init__(self, topic: str, reads: SharedReads, purgatory: Purgatory, window: Window, unknown: Unknown) -> None:
+    Args: timeout: as for Unknown.
+    """
+
+    def __init__(self, topic: str, reads: SharedReads, purgatory: Purgatory, windows: Windows, timeout: float) -> None:
         self.topic: Final = topic
-        self._reads, self._purgatory, self.window, self._unknown = reads, purgatory, window, unknown
+        self._reads, self._purgatory, self._windows = reads, purgatory, windows
+        self.window: Final = Window()
+        self._unknown: Final = Unknown(timeout)
         self._loop = asyncio.get_running_loop()
         self._alarm: Final = Alarm(self._loop)
         self._suspicion: Final = Suspicion()
@@ -202,7 +195,8 @@ class Tail:
         self.lineage: object = None
         #: Changes whenever a listener has something to do.
         self.turn = 0
-        self._next: asyncio.Future[None] | None = None
+        #: Set for a moment at each change of the turn.
+        self.changed: Final = asyncio.Event()
         #: Change it after the next read, even if that finds nothing.
         self._is_owed = False
         #: Why the topic cannot be read any more.
@@ -238,7 +232,7 @@ class Tail:
         self._is_stopped = True  # a client library may lose the cancellation
         if self.task is not None:
             self.task.cancel()
-        self.window.clear()
+        self._windows.clear(self.window)
 
     def call(self, change: Change | None = None) -> None:
         """Something may have been committed: *change*, if that is known. If it comes next, nothing needs to be read."""
@@ -279,7 +273,7 @@ class Tail:
         except Exception as exc:
             logger.exception("the topic %r cannot be read; its listeners end", self.topic)
             self.error = exc
-            self.window.clear()
+            self._windows.clear(self.window)
             self._change()
 
     def _take(self, page: Page, state: TopicState | None) -> float:
@@ -297,16 +291,13 @@ class Tail:
             except GoneError:  # S1: the events read before are lost, and perhaps this page
                 self._jump(state)
                 page.rows.clear()
-        if page.rows and page.rows[0][0] != self.last + 1:  # S2: the next event is gone
-            self._jump(state)
-            is_changed = True
-        elif page.rows:
+        if page.rows and page.rows[0][0] == self.last + 1:
             events = [state.event(row) for row in page.rows]
             for event in events:
-                self.window.add(event)
+                self._windows.add(event, self.window)
             self.last, self._id = page.rows[-1][0], events[-1].id
             is_changed = True
-        elif self.last != state.last:  # S2: all newer events are gone
+        elif page.rows or self.last != state.last:  # S2: the next event is gone
             self._jump(state)
             is_changed = True
         if is_changed:
@@ -318,7 +309,7 @@ class Tail:
         is_due, self.is_absent = not self.is_absent, True
         if self.state is not None:  # it was deleted
             self.state, self.lineage, self.last, self._id = None, object(), 0, None
-            self.window.clear()
+            self._windows.clear(self.window)
             # For listeners that have come, and not looked yet.
             self._unknown.look_at(self._unknown.until(now, 1.0), now)
         if self._unknown.is_due(now) or is_due:
@@ -328,20 +319,13 @@ class Tail:
     def _jump(self, state: TopicState) -> None:
         """Go on after the newest event. Listeners compare their ids with the topic."""
         self.lineage = object()
-        self.window.clear()
+        self._windows.clear(self.window)
         self.last, self._id = state.last, state.id_of(state.last)
-
-    def next_change(self) -> asyncio.Future[None]:
-        """Return a future that is done when the turn changes. Many may wait for it: none may cancel it."""
-        if self._next is None:
-            self._next = self._loop.create_future()
-        return self._next
 
     def _change(self) -> None:
         self.turn += 1
-        if self._next is not None:
-            self._next.set_result(None)
-            self._next = None
+        self.changed.set()
+        self.changed.clear()
         self._purgatory.notify(self.topic)
 
 
@@ -364,8 +348,8 @@ class Tails:
         """A listener has come. Returns: the tail of *topic*, and until when to wait for it if it is unknown."""
         tail = self._tails.get(topic)
         if tail is None or tail.error is not None:
-            unknown = Unknown(self._unknown_timeout)
-            tail = self._tails[topic] = Tail(topic, self.reads, self._purgatory, Window(self.windows), unknown)
+            tail = Tail(topic, self.reads, self._purgatory, self.windows, self._unknown_timeout)
+            self._tails[topic] = tail
         until = tail.join(after)
         if tail.task is None:
             # In an empty context: it outlives the request of its first listener.
