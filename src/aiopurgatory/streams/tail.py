@@ -6,6 +6,7 @@ import asyncio
 import logging
 from bisect import bisect_right, insort
 from collections import OrderedDict, deque
+from contextlib import suppress
 from contextvars import Context
 from math import floor, inf
 from random import random
@@ -144,32 +145,23 @@ class Alarm:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._at = inf
-        #: Whether it was called since the task has set this to False.
-        self.is_called = False
-        self._woken: asyncio.Future[None] | None = None
-
-    def call(self) -> None:
-        """Wake the task, now or when it waits next."""
-        self.is_called = True
-        if self._woken is not None and self.is_awaited():
-            self._woken.set_result(None)
-
-    def is_awaited(self) -> bool:
-        """Whether the task waits."""
-        return self._woken is not None and not self._woken.done()
+        #: Set by a call, until the task clears it.
+        self.called: Final = asyncio.Event()
+        #: Whether the task waits.
+        self.is_awaited = False
 
     def set(self, seconds: float) -> None:
         """Wake the task in *seconds*."""
         self._at = self._loop.time() + seconds
 
     async def wait(self) -> None:
-        """Wait for the time, which may change meanwhile, or a call."""
-        while not self.is_called and (left := self._at - self._loop.time()) > 0.0:
-            self._woken = self._loop.create_future()
-            try:
-                await asyncio.wait([self._woken], timeout=None if left == inf else left)
-            finally:
-                self._woken = None
+        """Wait for the time, which may become a later one meanwhile, or a call."""
+        self.is_awaited = True
+        while not self.called.is_set() and (left := self._at - self._loop.time()) > 0.0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if left == inf else left):
+                    await self.called.wait()
+        self.is_awaited = False
 
 
 @final
@@ -237,11 +229,11 @@ class Tail:
     def call(self, change: Change | None = None) -> None:
         """Something may have been committed: *change*, if that is known. If it comes next, nothing needs to be read."""
         is_next = change is not None and self._version == change.expected
-        if change is not None and is_next and self.state is not None and self._alarm.is_awaited():
+        if change is not None and is_next and self.state is not None and self._alarm.is_awaited:
             page = Page(change.version, "", 0.0, 0.0, "", change.rows)
             self._alarm.set(self._take(page, changed(self.state, change)))
         elif change is None or self._version != change.version:
-            self._alarm.call()
+            self._alarm.called.set()
 
     def retry(self) -> None:
         """A listener cannot read older events: turn the listeners when the server can be read again."""
@@ -254,7 +246,7 @@ class Tail:
         failures = 0
         try:
             while not self._is_stopped:
-                self._alarm.is_called = False
+                self._alarm.called.clear()
                 try:
                     page = await self._reads.read(self.topic, self.last)
                     left = self._take(page, state_of(page))
