@@ -166,16 +166,16 @@ class Alarm:
 
 @final
 class Tail:
-    """Reads *topic* for all its listeners in this worker (S10), while there are any.
+    """Reads *topic* for all its listeners in this worker (S10), from its making to stop().
 
-    Args: timeout: as for Unknown.
+    Args: after: the id of the first listener, or None. It begins to read there.
     """
 
-    def __init__(self, topic: str, reads: SharedReads, purgatory: Purgatory, windows: Windows, timeout: float) -> None:
+    def __init__(self, tails: Tails, topic: str, after: str | None) -> None:
         self.topic: Final = topic
-        self._reads, self._purgatory, self._windows = reads, purgatory, windows
+        self._reads, self._purgatory, self._windows = tails.reads, tails.purgatory, tails.windows
         self.window: Final = Window()
-        self._unknown: Final = Unknown(timeout)
+        self._unknown: Final = Unknown(tails.unknown_timeout)
         self._loop = asyncio.get_running_loop()
         self._alarm: Final = Alarm(self._loop)
         self._suspicion: Final = Suspicion()
@@ -195,35 +195,26 @@ class Tail:
         self.error: Exception | None = None
         self.listeners = 0
         #: The newest event that was read: its number and its id; and the version of the topic.
-        self.last = 0
-        self._id: str | None = None
+        self.last, self._id = number_in(after), after
         self._version = ""
-        #: It runs run(), from the first listener on.
-        self.task: asyncio.Task[None] | None = None
         self._is_stopped = False
+        # In an empty context: it outlives the request of its first listener.
+        self._task = Context().run(tails.tasks.begin, self._run(), topic[:50])
 
-    def join(self, after: str | None) -> float:
-        """A listener has come.
-
-        Args: after: its id, or None. The first listener's is where this begins to read.
-        Returns: until when to wait for an unknown topic.
-        """
+    def join(self) -> float:
+        """A listener has come. Returns: until when to wait for an unknown topic."""
         self.listeners += 1
         now = self._loop.time()
         until = self._unknown.until(now, random())
         if self.state is None:
             self._unknown.look_at(until, now)
-        if self.task is None:
-            self._id, self.last = after, number_in(after)
-        elif self.state is None:
             self.call()
         return until
 
     def stop(self) -> None:
         """Read no more."""
         self._is_stopped = True  # a client library may lose the cancellation
-        if self.task is not None:
-            self.task.cancel()
+        self._task.cancel()
         self._windows.clear(self.window)
 
     def call(self, change: Change | None = None) -> None:
@@ -241,7 +232,7 @@ class Tail:
             self._loop.call_later(backoff(0, FIRST_PAUSE, LONGEST_PAUSE), self.call)
             self._is_owed = True
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Read whenever this is called, or it is time to."""
         failures = 0
         try:
@@ -326,11 +317,11 @@ class Tails:
     """The topics that somebody follows in this worker."""
 
     def __init__(self, store: Store, purgatory: Purgatory, window_bytes: int, unknown_timeout: float) -> None:
-        self._purgatory, self._unknown_timeout = purgatory, unknown_timeout
+        self.purgatory, self.unknown_timeout = purgatory, unknown_timeout
         self.windows: Final = Windows(window_bytes)
         self._tails: dict[str, Tail] = {}
-        self._tasks: Final = Tasks()
-        self.reads: Final = SharedReads(store, self._tasks)
+        self.tasks: Final = Tasks()
+        self.reads: Final = SharedReads(store, self.tasks)
         self._calls: Final = Handover(CALL_BUDGET)
 
     def __len__(self) -> int:
@@ -340,13 +331,8 @@ class Tails:
         """A listener has come. Returns: the tail of *topic*, and until when to wait for it if it is unknown."""
         tail = self._tails.get(topic)
         if tail is None or tail.error is not None:
-            tail = Tail(topic, self.reads, self._purgatory, self.windows, self._unknown_timeout)
-            self._tails[topic] = tail
-        until = tail.join(after)
-        if tail.task is None:
-            # In an empty context: it outlives the request of its first listener.
-            tail.task = Context().run(self._tasks.begin, tail.run(), topic[:50])
-        return tail, until
+            tail = self._tails[topic] = Tail(self, topic, after)
+        return tail, tail.join()
 
     def leave(self, tail: Tail) -> None:
         """A listener of *tail* has left."""
@@ -373,4 +359,4 @@ class Tails:
         for tail in self._tails.values():
             tail.stop()
         self._tails.clear()
-        await self._tasks.aclose()
+        await self.tasks.aclose()
