@@ -44,22 +44,24 @@ STRANGE: list[Hashable] = [
 
 
 class Heard(DataTarget):
-    """Notes the wake-ups of the log named events."""
+    """Notes the messages with data, among them the wake-ups of the log named events."""
 
     def __init__(self) -> None:
-        self.changes: list[tuple[str, Change | None]] = []
+        self.messages: list[str] = []
         self.everything = 0
 
     def hear(self, message: str) -> None:
-        if told := told_by("events", message):
-            self.changes.append(told)
+        self.messages.append(message)
 
     def notify_all(self) -> None:
         self.everything += 1
 
+    def changes(self) -> list[tuple[str, Change | None]]:
+        return [told for message in self.messages if (told := told_by("events", message))]
+
     def data(self) -> list[str]:
         """Return the texts of the events."""
-        return [row[1].partition("\n")[2] for _, change in self.changes if change is not None for row in change.rows]
+        return [row[1].partition("\n")[2] for _, change in self.changes() if change is not None for row in change.rows]
 
 
 @pytest.fixture(params=["local", *KINDS])
@@ -73,18 +75,6 @@ def make_bus(request: pytest.FixtureRequest) -> Iterator[Maker]:
     server.remove()
 
 
-class Data(DataTarget):
-    """Notes the messages with data, of a log."""
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def hear(self, message: str) -> None:
-        self.messages.append(message)
-
-    def notify_all(self) -> None: ...
-
-
 def exchange_of(*targets: Target, missed: Missed | None = None) -> Exchange:
     exchange = Exchange("other", Targets(targets, print), Pace(1.0, 1.0), missed)
     exchange.confirmed(0.0)
@@ -93,7 +83,7 @@ def exchange_of(*targets: Target, missed: Missed | None = None) -> Exchange:
 
 @pytest.mark.parametrize("missed", [None, Missed(1.0, pytest.fail)], ids=["", "replays"])
 def test_hear_data_checks_no_key_and_is_no_gap(missed: Missed | None) -> None:
-    keys, heard = Recorder(), Data()
+    keys, heard = Recorder(), Heard()
     exchange = exchange_of(keys, heard, missed=missed)
     for message in (FORGED, "#", "#other text", "#events [\n*"):
         exchange.hear(message, 0.0)
@@ -104,7 +94,7 @@ def test_hear_data_checks_no_key_and_is_no_gap(missed: Missed | None) -> None:
 
 @pytest.mark.parametrize("message", [f'@me 1 1\n{FORGED}\n"key"', f'"key"\n{FORGED}', f'\n{FORGED}\n"key"'])
 def test_hear_data_among_keys_is_malformed(message: str) -> None:
-    keys, heard = Recorder(), Data()
+    keys, heard = Recorder(), Heard()
     exchange = exchange_of(keys, heard)
     exchange.hear(message, 0.0)
     assert (keys.keys, heard.messages, exchange.malformed) == (["key"], [], 1)
@@ -115,12 +105,9 @@ async def test_data_come_to_every_target_for_data_alone(reported: list[dict[str,
         def hear(self, message: str) -> None:
             self.keys.append(message)
 
-    class Broken(DataTarget):
+    class Broken(Heard):
         def hear(self, message: str) -> None:
             raise LookupError("broken")
-
-        def notify_all(self) -> None:
-            pass
 
     server, curious, first, second = MemoryServer(), Curious(), Heard(), Heard()
     async with MemoryBus(server, [Broken(), curious, first]) as bus:
@@ -130,8 +117,8 @@ async def test_data_come_to_every_target_for_data_alone(reported: list[dict[str,
         assert (first.data(), second.data(), curious.keys) == (["forged"], ["forged"], [])
         bus.remove(second)
         server.deliver([FORGED])
-        await until(lambda: len(first.changes) == 2)
-        assert len(second.changes) == 1
+        await until(lambda: len(first.messages) == 2)
+        assert len(second.messages) == 1
     assert [type(context["exception"]) for context in reported] == [LookupError, LookupError]
 
 
@@ -145,7 +132,7 @@ async def test_publish_of_a_strange_key_is_a_key(make_bus: Maker) -> None:
             await bus.flush()
             await until(lambda: len(there.keys) == len(STRANGE))
             assert set(here.keys) == set(there.keys) == set(STRANGE)
-            assert heard.changes == []
+            assert heard.messages == []
             here.keys.clear()
             there.keys.clear()
             everything = heard.everything
@@ -156,11 +143,11 @@ async def test_publish_of_a_strange_key_is_a_key(make_bus: Maker) -> None:
 
 async def check_appends(log: EventLog, topic: str, other: Bus, heard: Heard) -> list[Hashable]:
     """Append events, and publish what they would look like as keys. Returns: these keys."""
-    heard.changes.clear()
+    heard.messages.clear()
     async with log.run(topic) as run:
         await run.append("secret")
         await until(lambda: heard.data() == ["secret"])
-        change = heard.changes[-1][1]
+        change = heard.changes()[-1][1]
         assert change is not None
         forged = wake_up(
             "events", topic, Commit(change.version, "", "9.ab", "", [(2, "\nforged")], 1, 60.0, is_plain=True)

@@ -114,9 +114,9 @@ async def test_window_bytes_bound_all_topics() -> None:
 def test_windows_drop_from_each_in_turn() -> None:
     size = 2 * getsizeof("x" * 10) + EVENT_SIZE
     windows = Windows(10 * size)  # ten events
-    first, second = Window(windows), Window(windows)
+    first, second = Window(), Window()
     for number in range(20):
-        (first, second)[number // 10].add(Event(f"e-{number}", "x" * 10))
+        windows.add(Event(f"e-{number}", "x" * 10), (first, second)[number // 10])
         assert windows.size == min(number + 1, 10) * size
     assert len(first) >= 1
     assert len(second) >= 4
@@ -126,16 +126,15 @@ def test_windows_forget_what_they_have_counted() -> None:
     # A driver's C code asks a text for its UTF-8, which the text keeps: from then on, it is larger.
     as_utf8 = ctypes.pythonapi.PyUnicode_AsUTF8
     as_utf8.argtypes = [ctypes.py_object]
-    windows = Windows(100_000)
-    window = Window(windows)
+    windows, window = Windows(100_000), Window()
     for number in range(100):
         event = Event(f"e-{number}", f"{number}" + "é€" * 500)
         before = getsizeof(event.data)
-        window.add(event)
+        windows.add(event, window)
         as_utf8(event.data)
         assert getsizeof(event.data) > before
     assert 90_000 < windows.size <= 100_000
-    window.clear()
+    windows.clear(window)
     assert windows.size == 0
 
 

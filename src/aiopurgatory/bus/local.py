@@ -115,13 +115,14 @@ class LocalBus(Bus):
         self._shut()
 
     def _publish(self, key: Hashable, line: str, limit: int | None) -> None:
-        assert self._member is not None
-        self._member.published += 1
+        sender = self._member
+        assert sender is not None
+        sender.published += 1
         self._targets.check((key,), limit)
-        for member in tuple(_members):
+        for member in _members.copy():
             if member.loop.is_closed():  # without aclose()
                 _members.pop(member, None)
-            elif member is not self._member and member.name == self.name:
+            elif member is not sender and member.name == sender.name:
                 member.put(key, limit)
 
     async def flush(self) -> None:

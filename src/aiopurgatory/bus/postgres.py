@@ -12,9 +12,9 @@ from typing import Any, Final, Unpack
 from urllib.parse import parse_qs
 
 try:
-    import asyncpg
+    import asyncpg as asyncpg
 except ImportError as exc:
-    raise ImportError('aiopurgatory.bus.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
+    raise ImportError('buses and logs on PostgreSQL need asyncpg: pip install "aiopurgatory[postgres]"') from exc
 
 from ..arguments import require_seconds
 from ..core.kit import checked_limit
@@ -122,24 +122,22 @@ async def fetch_in(connection: Any, sql: str, *arguments: Any) -> list[Any]:
 
     Raises: TypeError: it is of another library. RuntimeError: it is in no transaction.
     """
-    is_asyncpg = isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy)
-    psycopg: Any = None if is_asyncpg else sys.modules.get("psycopg")
-    if is_asyncpg:
-        is_in = connection.is_in_transaction()
+    psycopg: Any = sys.modules.get("psycopg")
+    if isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
+        if connection.is_in_transaction():
+            return list(await connection.fetch(sql, *arguments))
     elif psycopg is not None and isinstance(connection, psycopg.AsyncConnection):
-        is_in = not connection.autocommit or connection.info.transaction_status != 0
+        if not connection.autocommit or connection.info.transaction_status != 0:
+            # The connection may have a row factory of its own.
+            cursor = psycopg.AsyncRawCursor(connection, row_factory=psycopg.rows.tuple_row)
+            await cursor.execute(sql, arguments)
+            return list(await cursor.fetchall())
     else:
         raise TypeError(
             f"connection must be of asyncpg, or an AsyncConnection of psycopg, got {connection!r}; SQLAlchemy's has it "
             "as (await connection.get_raw_connection()).driver_connection"
         )
-    if not is_in:
-        raise RuntimeError("connection must be in a transaction; use 'async with connection.transaction()'")
-    if is_asyncpg:
-        return list(await connection.fetch(sql, *arguments))
-    cursor = psycopg.AsyncRawCursor(connection, row_factory=psycopg.rows.tuple_row)  # the connection may have another
-    await cursor.execute(sql, arguments)
-    return list(await cursor.fetchall())
+    raise RuntimeError("connection must be in a transaction; use 'async with connection.transaction()'")
 
 
 class PostgresEngine:

@@ -8,16 +8,11 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import Final, Unpack
 
-try:
-    from redis import exceptions
-except ImportError as exc:
-    raise ImportError('aiopurgatory.bus.redis needs redis-py: pip install "aiopurgatory[redis]"') from exc
-
 from ..arguments import require_int
 from .addresses import Password
 from .engine import CHANNEL, Hear, Link, Lost, explained
 from .keys import DATA, EVERY_KEY, milliseconds
-from .redis_server import HELLO, ClusterError, Command, RedisServer, ReplicaError, Wire, require_master
+from .redis_server import HELLO, ClusterError, Command, RedisServer, ReplicaError, Wire, exceptions, require_master
 from .server import BusOptions, ServerBus
 from .targets import Target
 

@@ -12,11 +12,11 @@ from typing import Any, Final, TypeAlias, cast, final
 
 try:
     import hiredis
-    from redis import exceptions
+    from redis import exceptions as exceptions
     from redis.asyncio.connection import AbstractConnection, Connection, DefaultParser, parse_url
     from redis.credentials import CredentialProvider
 except ImportError as exc:
-    raise ImportError('aiopurgatory.bus.redis needs redis-py and hiredis: pip install "aiopurgatory[redis]"') from exc
+    raise ImportError('buses and logs on Redis need redis-py and hiredis: pip install "aiopurgatory[redis]"') from exc
 
 from ..errors import PurgatoryError
 from .addresses import HostNames, Password, parse, password_of

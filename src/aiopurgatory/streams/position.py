@@ -14,7 +14,7 @@ from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..lifecycle import Closing
 from ..purgatory import Purgatory
 from .event import Event, StoreDownError, StoreError
-from .tail import Tail, Tails
+from .tail import Tails
 from .tasks import MAX_ROWS
 from .topic_state import TopicState, number_in, place
 
@@ -26,7 +26,7 @@ class Position:
     Args: after: the id of the last event that it has, or None.
     """
 
-    __slots__ = ("_lineage", "_number", "_tail", "_tails", "_until", "id", "is_over", "seen")
+    __slots__ = ("_has_left", "_lineage", "_number", "_tail", "_tails", "_until", "id", "is_over", "seen")
 
     def __init__(self, tails: Tails, topic: str, after: str | None) -> None:
         self._tails = tails
@@ -37,59 +37,54 @@ class Position:
         self.seen = -1
         #: Whether the last event was taken.
         self.is_over = False
-        self._tail: Tail | None
+        self._has_left = False
         self._tail, self._until = tails.join(topic, after)
 
     def leave(self) -> None:
         """Leave the tail. Idempotent."""
-        tail, self._tail = self._tail, None
-        if tail is not None:
-            self._tails.leave(tail)
+        if not self._has_left:
+            self._has_left = True
+            self._tails.leave(self._tail)
 
     async def until_known(self, timeout: float) -> None:
         """Wait until the topic is there, or is an empty one, or until next() raises.
 
         Args: timeout: seconds after which not to wait for the server any longer.
         """
-        end = asyncio.get_running_loop().time() + timeout
-        while (
-            (tail := self._tail) is not None
-            and tail.state is None
-            and tail.error is None
-            and not (tail.is_absent and self._until == inf)
-            and not self._is_late(tail)
-        ):
-            left = None if tail.is_absent else end - asyncio.get_running_loop().time()
-            if left is not None and left <= 0.0:
-                return
-            await asyncio.wait((tail.next_change(),), timeout=left)  # which cancels nothing
+        tail = self._tail
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout) as waiting:
+                while tail.state is None and tail.error is None and not self._is_late():
+                    if tail.is_absent and self._until == inf:
+                        return
+                    if tail.is_absent:
+                        waiting.reschedule(None)
+                    await tail.changed.wait()
 
     @property
     def is_read(self) -> bool:
         """Whether the topic was read, or is not there."""
-        return self._tail is None or self._tail.state is not None or self._tail.is_absent
+        return self._tail.state is not None or self._tail.is_absent
 
     def require_topic(self) -> None:
         """Raises: NotFoundError: there is no such topic; StoreDownError: the server has not said so either."""
-        if self._tail is not None and self._tail.state is None:
-            if self._tail.is_absent and self._until == inf:
-                return
-            if self._tail.is_absent:
-                raise NotFoundError(f"there is no such topic: {self._tail.topic!r}")
+        if not self.is_read:
             raise StoreDownError("the log has not answered in time")
+        if self._tail.state is None and self._until < inf:
+            raise NotFoundError(f"there is no such topic: {self._tail.topic!r}")
 
     def has_news(self) -> bool:
         """Whether next() may return events, or raise."""
-        return self._tail is not None and self._tail.turn != self.seen
+        return self._tail.turn != self.seen
 
     def has_answer(self) -> bool:
         """Whether next() will return events, or raise, or the last event was taken. (Not if the server is down.)"""
-        tail = self._tail
-        if tail is None or tail.turn == self.seen:
+        if not self.has_news():
             return False
-        state, number = tail.state, self._number
+        tail, number = self._tail, self._number
+        state = tail.state
         if tail.error is not None or state is None:
-            return tail.error is not None or self._lineage is not None or self._is_late(tail)
+            return tail.error is not None or self._lineage is not None or self._is_late()
         if self._lineage is not tail.lineage or self.id is None:
             try:
                 number = place(state, self.id)
@@ -106,13 +101,12 @@ class Position:
             StoreError: the topic cannot be read.
         """
         tail = self._tail
-        assert tail is not None, "it has left"
         self.seen = tail.turn
         if tail.error is not None:
             raise StoreError(f"the topic cannot be read: {tail.error}") from tail.error
         state = tail.state
         if state is None:
-            self._require_patience(tail)
+            self._require_patience()
             return []
         try:
             if self._lineage is not tail.lineage or self.id is None:
@@ -139,7 +133,7 @@ class Position:
     def take(self) -> Event | None:
         """Return the next event if it is the newest, and nothing else has changed; None: call next()."""
         tail = self._tail
-        if tail is None or tail.error is not None or self._lineage is not tail.lineage or self.id is None:
+        if tail.error is not None or self._lineage is not tail.lineage or self.id is None:
             return None
         event = tail.window.last() if tail.last == self._number + 1 else None
         if event is None or event.is_end:
@@ -151,16 +145,16 @@ class Position:
         """Go on with the kept events."""
         self.id, self._lineage, self.seen = exc.after, None, -1
 
-    def _require_patience(self, tail: Tail) -> None:
+    def _require_patience(self) -> None:
         """Raises: NotFoundError: the unknown topic was waited for long enough (S9), or was deleted."""
         if self._lineage is not None:
-            raise NotFoundError(f"the topic is not there any more: {tail.topic!r}")
-        if self._is_late(tail):
-            raise NotFoundError(f"there is no such topic: {tail.topic!r}")
+            raise NotFoundError(f"the topic is not there any more: {self._tail.topic!r}")
+        if self._is_late():
+            raise NotFoundError(f"there is no such topic: {self._tail.topic!r}")
 
-    def _is_late(self, tail: Tail) -> bool:
+    def _is_late(self) -> bool:
         """Whether the unknown topic was waited for long enough (S9)."""
-        return tail.is_absent and asyncio.get_running_loop().time() >= self._until
+        return self._tail.is_absent and asyncio.get_running_loop().time() >= self._until
 
     def _settle(self, state: TopicState) -> None:
         """Find the id in *state*. Raises: GoneError."""
@@ -170,8 +164,6 @@ class Position:
 
     async def _older(self, topic: str) -> tuple[TopicState, list[Event]]:
         read = await self._tails.reads.older(topic, self._number)
-        if read is None:
-            raise NotFoundError(f"the topic is not there any more: {topic!r}")
         # The topic may have changed since: compare again (S2).
         self._settle(read.state)
         if read.first != self._number + 1:

@@ -9,15 +9,10 @@ from contextvars import Context
 from functools import partial
 from typing import Any, Final, Unpack
 
-try:
-    import asyncpg
-except ImportError as exc:
-    raise ImportError('aiopurgatory.streams.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
-
 from ..arguments import require, require_int
 from ..bus.addresses import Password
 from ..bus.engine import CHANNEL
-from ..bus.postgres import POOLER, SCRIPT, PostgresBus, PostgresEngine, fetch_in
+from ..bus.postgres import POOLER, SCRIPT, PostgresBus, PostgresEngine, asyncpg, fetch_in
 from ..clock import cancellations
 from ..errors import PurgatoryError
 from .event import StoreDownError, require_log_name

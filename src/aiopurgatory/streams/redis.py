@@ -9,14 +9,9 @@ from contextvars import Context
 from hashlib import sha1
 from typing import Any, Final, Unpack, final
 
-try:
-    from redis import exceptions
-except ImportError as exc:
-    raise ImportError('aiopurgatory.streams.redis needs redis-py: pip install "aiopurgatory[redis]"') from exc
-
 from ..bus.addresses import Password
 from ..bus.redis import RedisBus
-from ..bus.redis_server import RedisServer, ReplicaError, Wire, is_mistake
+from ..bus.redis_server import RedisServer, ReplicaError, Wire, exceptions, is_mistake
 from ..errors import PurgatoryError
 from .event import StoreDownError
 from .log import EventLog, LogOptions

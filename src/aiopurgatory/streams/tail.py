@@ -6,6 +6,7 @@ import asyncio
 import logging
 from bisect import bisect_right, insort
 from collections import OrderedDict, deque
+from contextlib import suppress
 from contextvars import Context
 from math import floor, inf
 from random import random
@@ -38,43 +39,25 @@ EVENT_SIZE: Final = 300
 
 @final
 class Window:
-    """The newest events of a topic, without gaps."""
+    """The newest events of a topic, without gaps, and the bytes of each. Windows changes it."""
 
-    __slots__ = ("_events", "_sizes", "_windows")
+    __slots__ = ("events", "sizes")
 
-    def __init__(self, windows: Windows) -> None:
-        self._windows = windows
-        self._events: deque[Event] = deque()
-        self._sizes: deque[int] = deque()
+    def __init__(self) -> None:
+        self.events: Final = deque[Event]()
+        self.sizes: Final = deque[int]()
 
     def __len__(self) -> int:
-        return len(self._events)
+        return len(self.events)
 
     def newest(self, count: int, most: int) -> list[Event]:
         """Return the newest *count* events, oldest first, but at most *most* of them."""
-        start = len(self._events) - count
-        return [self._events[at] for at in range(start, start + min(count, most))]
+        start = len(self.events) - count
+        return [self.events[at] for at in range(start, start + min(count, most))]
 
     def last(self) -> Event | None:
         """Return the newest event; None: it was dropped."""
-        return self._events[-1] if self._events else None
-
-    def add(self, event: Event) -> None:
-        """Add *event*. The oldest events of all windows go, as far as the bound demands it."""
-        size = 2 * getsizeof(event.data) + EVENT_SIZE  # as text, and as a server-sent event
-        self._events.append(event)
-        self._sizes.append(size)
-        self._windows.grow(self, size)
-
-    def drop_oldest(self) -> int:
-        """Drop the oldest event. Returns: its bytes."""
-        self._events.popleft()
-        return self._sizes.popleft()
-
-    def clear(self) -> None:
-        self._windows.shrink(self, sum(self._sizes))
-        self._events.clear()
-        self._sizes.clear()
+        return self.events[-1] if self.events else None
 
 
 @final
@@ -87,22 +70,28 @@ class Windows:
         #: The windows with events; the next one to lose its oldest event comes first.
         self._turn: OrderedDict[Window, None] = OrderedDict()
 
-    def grow(self, window: Window, size: int) -> None:
-        """*window* has one event more."""
+    def add(self, event: Event, window: Window) -> None:
+        """Add *event* to *window*. The oldest events of all windows go, as far as the bound demands it."""
+        size = 2 * getsizeof(event.data) + EVENT_SIZE  # as text, and as a server-sent event
+        window.events.append(event)
+        window.sizes.append(size)
         self._turn.setdefault(window)
         self.size += size
         while self.size > self._most:
             oldest = next(iter(self._turn))
-            self.size -= oldest.drop_oldest()
+            oldest.events.popleft()
+            self.size -= oldest.sizes.popleft()
             if len(oldest):
                 self._turn.move_to_end(oldest)
             else:
                 del self._turn[oldest]
 
-    def shrink(self, window: Window, size: int) -> None:
-        """*window* gives up its events."""
+    def clear(self, window: Window) -> None:
+        """Drop the events of *window*."""
         self._turn.pop(window, None)
-        self.size -= size
+        self.size -= sum(window.sizes)
+        window.events.clear()
+        window.sizes.clear()
 
 
 @final
@@ -156,41 +145,37 @@ class Alarm:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._at = inf
-        #: Whether it was called since the task has set this to False.
-        self.is_called = False
-        self._woken: asyncio.Future[None] | None = None
-
-    def call(self) -> None:
-        """Wake the task, now or when it waits next."""
-        self.is_called = True
-        if self._woken is not None and self.is_awaited():
-            self._woken.set_result(None)
-
-    def is_awaited(self) -> bool:
-        """Whether the task waits."""
-        return self._woken is not None and not self._woken.done()
+        #: Set by a call, until the task clears it.
+        self.called: Final = asyncio.Event()
+        #: Whether the task waits.
+        self.is_awaited = False
 
     def set(self, seconds: float) -> None:
         """Wake the task in *seconds*."""
         self._at = self._loop.time() + seconds
 
     async def wait(self) -> None:
-        """Wait for the time, which may change meanwhile, or a call."""
-        while not self.is_called and (left := self._at - self._loop.time()) > 0.0:
-            self._woken = self._loop.create_future()
-            try:
-                await asyncio.wait([self._woken], timeout=None if left == inf else left)
-            finally:
-                self._woken = None
+        """Wait for the time, which may become a later one meanwhile, or a call."""
+        self.is_awaited = True
+        while not self.called.is_set() and (left := self._at - self._loop.time()) > 0.0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if left == inf else left):
+                    await self.called.wait()
+        self.is_awaited = False
 
 
 @final
 class Tail:
-    """Reads *topic* for all its listeners in this worker (S10), while there are any."""
+    """Reads *topic* for all its listeners in this worker (S10), from its making to stop().
 
-    def __init__(self, topic: str, reads: SharedReads, purgatory: Purgatory, window: Window, unknown: Unknown) -> None:
+    Args: after: the id of the first listener, or None. It begins to read there.
+    """
+
+    def __init__(self, tails: Tails, topic: str, after: str | None) -> None:
         self.topic: Final = topic
-        self._reads, self._purgatory, self.window, self._unknown = reads, purgatory, window, unknown
+        self._reads, self._purgatory, self._windows = tails.reads, tails.purgatory, tails.windows
+        self.window: Final = Window()
+        self._unknown: Final = Unknown(tails.unknown_timeout)
         self._loop = asyncio.get_running_loop()
         self._alarm: Final = Alarm(self._loop)
         self._suspicion: Final = Suspicion()
@@ -202,52 +187,44 @@ class Tail:
         self.lineage: object = None
         #: Changes whenever a listener has something to do.
         self.turn = 0
-        self._next: asyncio.Future[None] | None = None
+        #: Set for a moment at each change of the turn.
+        self.changed: Final = asyncio.Event()
         #: Change it after the next read, even if that finds nothing.
         self._is_owed = False
         #: Why the topic cannot be read any more.
         self.error: Exception | None = None
         self.listeners = 0
         #: The newest event that was read: its number and its id; and the version of the topic.
-        self.last = 0
-        self._id: str | None = None
+        self.last, self._id = number_in(after), after
         self._version = ""
-        #: It runs run(), from the first listener on.
-        self.task: asyncio.Task[None] | None = None
         self._is_stopped = False
+        # In an empty context: it outlives the request of its first listener.
+        self._task = Context().run(tails.tasks.begin, self._run(), topic[:50])
 
-    def join(self, after: str | None) -> float:
-        """A listener has come.
-
-        Args: after: its id, or None. The first listener's is where this begins to read.
-        Returns: until when to wait for an unknown topic.
-        """
+    def join(self) -> float:
+        """A listener has come. Returns: until when to wait for an unknown topic."""
         self.listeners += 1
         now = self._loop.time()
         until = self._unknown.until(now, random())
         if self.state is None:
             self._unknown.look_at(until, now)
-        if self.task is None:
-            self._id, self.last = after, number_in(after)
-        elif self.state is None:
             self.call()
         return until
 
     def stop(self) -> None:
         """Read no more."""
         self._is_stopped = True  # a client library may lose the cancellation
-        if self.task is not None:
-            self.task.cancel()
-        self.window.clear()
+        self._task.cancel()
+        self._windows.clear(self.window)
 
     def call(self, change: Change | None = None) -> None:
         """Something may have been committed: *change*, if that is known. If it comes next, nothing needs to be read."""
         is_next = change is not None and self._version == change.expected
-        if change is not None and is_next and self.state is not None and self._alarm.is_awaited():
+        if change is not None and is_next and self.state is not None and self._alarm.is_awaited:
             page = Page(change.version, "", 0.0, 0.0, "", change.rows)
             self._alarm.set(self._take(page, changed(self.state, change)))
         elif change is None or self._version != change.version:
-            self._alarm.call()
+            self._alarm.called.set()
 
     def retry(self) -> None:
         """A listener cannot read older events: turn the listeners when the server can be read again."""
@@ -255,12 +232,12 @@ class Tail:
             self._loop.call_later(backoff(0, FIRST_PAUSE, LONGEST_PAUSE), self.call)
             self._is_owed = True
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Read whenever this is called, or it is time to."""
         failures = 0
         try:
             while not self._is_stopped:
-                self._alarm.is_called = False
+                self._alarm.called.clear()
                 try:
                     page = await self._reads.read(self.topic, self.last)
                     left = self._take(page, state_of(page))
@@ -279,7 +256,7 @@ class Tail:
         except Exception as exc:
             logger.exception("the topic %r cannot be read; its listeners end", self.topic)
             self.error = exc
-            self.window.clear()
+            self._windows.clear(self.window)
             self._change()
 
     def _take(self, page: Page, state: TopicState | None) -> float:
@@ -297,16 +274,13 @@ class Tail:
             except GoneError:  # S1: the events read before are lost, and perhaps this page
                 self._jump(state)
                 page.rows.clear()
-        if page.rows and page.rows[0][0] != self.last + 1:  # S2: the next event is gone
-            self._jump(state)
-            is_changed = True
-        elif page.rows:
+        if page.rows and page.rows[0][0] == self.last + 1:
             events = [state.event(row) for row in page.rows]
             for event in events:
-                self.window.add(event)
+                self._windows.add(event, self.window)
             self.last, self._id = page.rows[-1][0], events[-1].id
             is_changed = True
-        elif self.last != state.last:  # S2: all newer events are gone
+        elif page.rows or self.last != state.last:  # S2: the next event is gone
             self._jump(state)
             is_changed = True
         if is_changed:
@@ -318,7 +292,7 @@ class Tail:
         is_due, self.is_absent = not self.is_absent, True
         if self.state is not None:  # it was deleted
             self.state, self.lineage, self.last, self._id = None, object(), 0, None
-            self.window.clear()
+            self._windows.clear(self.window)
             # For listeners that have come, and not looked yet.
             self._unknown.look_at(self._unknown.until(now, 1.0), now)
         if self._unknown.is_due(now) or is_due:
@@ -328,20 +302,13 @@ class Tail:
     def _jump(self, state: TopicState) -> None:
         """Go on after the newest event. Listeners compare their ids with the topic."""
         self.lineage = object()
-        self.window.clear()
+        self._windows.clear(self.window)
         self.last, self._id = state.last, state.id_of(state.last)
-
-    def next_change(self) -> asyncio.Future[None]:
-        """Return a future that is done when the turn changes. Many may wait for it: none may cancel it."""
-        if self._next is None:
-            self._next = self._loop.create_future()
-        return self._next
 
     def _change(self) -> None:
         self.turn += 1
-        if self._next is not None:
-            self._next.set_result(None)
-            self._next = None
+        self.changed.set()
+        self.changed.clear()
         self._purgatory.notify(self.topic)
 
 
@@ -350,11 +317,11 @@ class Tails:
     """The topics that somebody follows in this worker."""
 
     def __init__(self, store: Store, purgatory: Purgatory, window_bytes: int, unknown_timeout: float) -> None:
-        self._purgatory, self._unknown_timeout = purgatory, unknown_timeout
+        self.purgatory, self.unknown_timeout = purgatory, unknown_timeout
         self.windows: Final = Windows(window_bytes)
         self._tails: dict[str, Tail] = {}
-        self._tasks: Final = Tasks()
-        self.reads: Final = SharedReads(store, self._tasks)
+        self.tasks: Final = Tasks()
+        self.reads: Final = SharedReads(store, self.tasks)
         self._calls: Final = Handover(CALL_BUDGET)
 
     def __len__(self) -> int:
@@ -364,13 +331,8 @@ class Tails:
         """A listener has come. Returns: the tail of *topic*, and until when to wait for it if it is unknown."""
         tail = self._tails.get(topic)
         if tail is None or tail.error is not None:
-            unknown = Unknown(self._unknown_timeout)
-            tail = self._tails[topic] = Tail(topic, self.reads, self._purgatory, Window(self.windows), unknown)
-        until = tail.join(after)
-        if tail.task is None:
-            # In an empty context: it outlives the request of its first listener.
-            tail.task = Context().run(self._tasks.begin, tail.run(), topic[:50])
-        return tail, until
+            tail = self._tails[topic] = Tail(self, topic, after)
+        return tail, tail.join()
 
     def leave(self, tail: Tail) -> None:
         """A listener of *tail* has left."""
@@ -397,4 +359,4 @@ class Tails:
         for tail in self._tails.values():
             tail.stop()
         self._tails.clear()
-        await self._tasks.aclose()
+        await self.tasks.aclose()

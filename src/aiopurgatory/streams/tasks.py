@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from contextvars import Context
 from typing import Any, Final, NamedTuple, TypeVar, final
 
-from ..errors import PurgatoryClosedError
+from ..errors import NotFoundError, PurgatoryClosedError
 from .event import Event
 from .store import Page, Store
 from .topic_state import TopicState, state_of
@@ -67,9 +67,9 @@ class SharedReads:
     def __init__(self, store: Store, tasks: Tasks) -> None:
         self._store, self._tasks = store, tasks
         #: Reads for listeners that are behind, by topic and number.
-        self._older: dict[tuple[str, int], asyncio.Task[Older | None]] = {}
+        self._older: dict[tuple[str, int], asyncio.Task[Older]] = {}
         #: For each of these reads, how many listeners wait for it.
-        self._readers: Counter[asyncio.Task[Older | None]] = Counter()
+        self._readers: Counter[asyncio.Task[Older]] = Counter()
         self._turns: Final = asyncio.Semaphore(MAX_READS)
         self.count = self.abandoned = 0
 
@@ -78,11 +78,13 @@ class SharedReads:
         self.count += 1
         return await self._store.read(topic, after, MAX_ROWS, MAX_SIZE)
 
-    async def older(self, topic: str, after: int) -> Older | None:
+    async def older(self, topic: str, after: int) -> Older:
         """Read events for a listener that is behind.
 
-        Returns: None: there is no such topic.
-        Raises: StoreError; StoreDownError, which an outage is; PurgatoryClosedError: the log was closed meanwhile.
+        Raises:
+            NotFoundError: the topic was deleted.
+            StoreError; StoreDownError, which an outage is.
+            PurgatoryClosedError: the log was closed meanwhile.
         """
         key = topic, after
         read = self._older.get(key)
@@ -110,11 +112,11 @@ class SharedReads:
             made = await self._store.commit(topic, write.commit)
             self.abandoned += made.version == write.commit.version
 
-    async def _read_older(self, topic: str, after: int) -> Older | None:
+    async def _read_older(self, topic: str, after: int) -> Older:
         async with self._turns:
             page = await self.read(topic, after)
         state = state_of(page)
         if state is None:
-            return None
+            raise NotFoundError(f"the topic is not there any more: {topic!r}")
         events = tuple([state.event(row) for row in page.rows])
         return Older(state, events, page.rows[0][0] if page.rows else state.last + 1)
