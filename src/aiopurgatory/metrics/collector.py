@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import Context
-from functools import partial
 from threading import Lock
-from typing import Any, Final, cast, final
+from typing import Any, Final, Literal, cast, final
 from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
@@ -227,6 +226,6 @@ class SharedMetrics:
 
 def _instrument(family: Family, registry: CollectorRegistry) -> Counter | Gauge:
     if not family.gauge:
-        return Counter(family.full_name, family.about, family.all_labels, registry=registry)
-    make = partial(Gauge, family.full_name, family.about, family.all_labels, registry=registry)
-    return make(multiprocess_mode="livemax") if family.greatest else make(multiprocess_mode="livesum")
+        return Counter(*family.head, registry=registry)
+    mode: Literal["livemax", "livesum"] = "livemax" if family.greatest else "livesum"
+    return Gauge(*family.head, registry=registry, multiprocess_mode=mode)
