@@ -324,12 +324,8 @@ def _count_collection(phase: str, _: dict[str, Any]) -> None:
 
 def _is_another(pid: int) -> bool:
     """Return whether the process id belongs to another process that lives."""
-    if pid == os.getpid():
-        return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # of another user
-        pass
-    return True
+    except OSError as exc:
+        return not isinstance(exc, ProcessLookupError)  # else it is of another user
+    return pid != os.getpid()
