@@ -207,11 +207,11 @@ class Changes:
         return max(last.get((family, labels), 0) for last in self._last.values())
 
     def forget_gauges(self, subject: Any) -> Iterator[tuple[Family, Labels, float]]:
-        """Yield the last values of the gauges of *subject*, which has closed."""
+        """Yield the changes of the gauges of *subject*, which has closed: they go back to 0."""
         last = self._last[subject]
         for family, labels in list(last):
             if family.gauge:
-                yield family, labels, last.pop((family, labels))
+                yield family, labels, -last.pop((family, labels))
 
 
 def metric_of(family: Family, values: Mapping[Labels, float]) -> Metric:
