@@ -114,10 +114,12 @@ def _define(made: ModuleType, loop: str, fixture: Callable[[Any], object]) -> No
 
     async def real_purgatory() -> AsyncIterator[Leftovers]:
         from aiopurgatory import Purgatory
-        from aiopurgatory.testing.leftovers import left_empty
+        from aiopurgatory.testing.leftovers import Leftovers, checked
 
-        async with left_empty(Purgatory("test")) as leftovers:
+        async with checked(Purgatory("test")) as started:
+            leftovers = Leftovers(started)
             yield leftovers
+            await leftovers.check()
 
     for function in (purgatory, real_purgatory):
         setattr(made, f"_{function.__name__}_of_{loop}", fixture(function))

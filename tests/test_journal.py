@@ -20,7 +20,6 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-import aiopurgatory
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.journal import Journal, JournalStatistics
 from aiopurgatory.journal.schema import OPERATIONS, SCHEMA_VERSION, STATISTICS
@@ -196,6 +195,16 @@ async def test_key_that_cannot_be_compared_keeps_its_row(tmp_path: Path) -> None
             Fragile.broken = False
     assert [row["key"] for row in rows(tmp_path)] == ["Fragile()"] * 2
     assert journal.statistics().dropped == 0
+
+
+async def test_operation_that_closes_its_purgatory_keeps_its_row(tmp_path: Path) -> None:
+    class Closing(Fetch):
+        def on_complete(self) -> None:
+            purgatory.close()
+
+    async with Journal(tmp_path) as journal, Purgatory(observers=[journal]) as purgatory:
+        assert purgatory.watch(Closing(), ["key"]).force_complete()
+    assert [row["outcome"] for row in rows(tmp_path)] == ["completed"]
 
 
 async def test_files_are_cut_by_rows_and_lie_by_hour(tmp_path: Path) -> None:
@@ -402,13 +411,20 @@ async def test_loop_that_vanished_does_not_keep_the_journal(tmp_path: Path) -> N
     await asyncio.to_thread(vanish, journal)
     async with journal, Purgatory(observers=[journal]) as purgatory:
         complete(purgatory)
-    assert len(rows(tmp_path)) == 1
+    assert [row["purgatory"] for row in rows(tmp_path)] == ["default"]
 
 
 def vanish(journal: Journal) -> None:
-    """Start *journal* in an event loop that is closed without ending its tasks."""
+    """Start *journal*, with a row, in an event loop that is closed without ending its tasks."""
+
+    async def begin() -> None:
+        await journal.start()
+        purgatory = Purgatory("lost", observers=[journal])
+        await purgatory.start()
+        complete(purgatory)
+
     loop = asyncio.new_event_loop()
-    loop.run_until_complete(journal.start())
+    loop.run_until_complete(begin())
     loop.close()
 
 
@@ -434,11 +450,8 @@ asyncio.run(main())
 
 @pytest.mark.slow
 def test_kill_loses_no_finished_file(tmp_path: Path) -> None:
-    env = os.environ | {"PYTHONPATH": str(Path(aiopurgatory.__file__).parents[1])}
     for number in range(3):
-        process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path)], env=env, stdout=subprocess.PIPE, text=True
-        )
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         assert process.stdout.readline() == "writing\n"
         while len(list((tmp_path / "operations").rglob("*.parquet"))) < 3 * (number + 1):

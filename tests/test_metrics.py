@@ -310,6 +310,22 @@ async def test_shared_metrics_go_on_after_a_failure(
 
 
 @pytest.mark.usefixtures("shared")
+async def test_shared_greatest_value_of_one_stays_when_another_closes(
+    registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiopurgatory.metrics.collector.PUBLISH_INTERVAL", 0.1)
+    async with Purgatory("fetch", observers=[Metrics(registry)]) as purgatory:
+        await purgatory.watch(Fetch(0.001), ["key"])
+        monkeypatch.setattr("aiopurgatory.metrics.collector.PUBLISH_INTERVAL", 1000.0)
+        while "longest_turn_seconds{purgatory=fetch}" not in scraped(registry):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        async with Purgatory("fetch", observers=[Metrics(registry)]):
+            pass
+        assert "longest_turn_seconds{purgatory=fetch}" in scraped(registry)
+    assert "longest_turn_seconds{purgatory=fetch}" not in scraped(registry)
+
+
+@pytest.mark.usefixtures("shared")
 async def test_shared_metrics_opened_in_a_request_do_not_keep_its_session(
     registry: CollectorRegistry, requests: Any
 ) -> None:

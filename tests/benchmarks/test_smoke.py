@@ -18,16 +18,17 @@ from tables.results import Results
 import aiopurgatory
 
 ROOT = Path(__file__).parents[2]
+#: Where no compiler is, the interpreted one.
+LIBRARY = str(Path(aiopurgatory.__file__).parents[1])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_run_smoke_measures_everything(tmp_path: Path) -> None:
     pytest.importorskip("uvloop")
-    library = Path(aiopurgatory.__file__).parents[1]  # where no compiler is, the interpreted one
     peers = shutil.copytree(ROOT / "benchmarks", tmp_path / "peers")  # as make bench has them
     command = [sys.executable, "benchmarks/run.py", "--smoke", "--output", str(tmp_path)]
-    command += ["--compiled", str(library), "--peers", str(peers)]
+    command += ["--compiled", LIBRARY, "--peers", str(peers)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert run.returncode == 0, run.stderr
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
@@ -85,6 +86,45 @@ def test_bench_streams_smoke_delivers_to_every_listener() -> None:
         assert 0.0 < line["p50_ms"] <= line["p99_ms"]
     (connections,) = (line["connections"] for line in lines if line["competitor"] == "RedisLog")
     assert connections <= 3
+
+
+def test_growth_prints_a_row_for_each_size() -> None:
+    command = [sys.executable, "benchmarks/bench_growth.py", "--most", "1000"]
+    printed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    rows = [line for line in printed.splitlines() if line.startswith("|")]
+    titles = [line.split(" | ")[0].strip("| ") for line in rows]
+    assert [title for title in titles if not title[0].isdigit() and title[0] != "-"] == [
+        *("pending", "keys", "waiters", "longest turn of", "waits, bytes of each", "tasks")
+    ]
+    assert titles.count("1,000") == 5
+    assert "nan" not in printed
+
+
+@pytest.mark.parametrize(
+    "whats", [["parked"], pytest.param(["clients", "parked", "many", "idle"], marks=pytest.mark.slow)]
+)
+@pytest.mark.timeout(120)
+def test_bench_broker_smoke_measures_both(whats: list[str]) -> None:
+    for package in ("kio", "aiokafka", "confluent_kafka"):
+        pytest.importorskip(package)
+    options = [f"--only={what}" for what in whats]
+    _, lines, text = measured("bench_broker.py", "--smoke", "--compiled", LIBRARY, *options, timeout=120)
+    assert [(line["what"], line["broker"]) for line in lines] == [
+        (each, broker)
+        for what in whats
+        for broker in ("ours", "event")
+        for each in ([what, "grouped"] if what == "idle" else [what])
+    ]
+    for line in lines:
+        if line["what"] == "clients":
+            assert ("parked" in line) == (line["broker"] == "ours")
+            assert line["p50_ms"] > 0
+        elif line["what"] == "grouped":
+            assert line["broker_cpu_percent"] > 0
+        else:
+            assert line["broker_cpu_us_per_answer"] > 0
+            assert (line["expired_share"] == 1.0) == (line["what"] == "idle")
+    assert "broker's CPU per answer, ours / Event" in text
 
 
 def test_bench_timers_small_measures_every_design(tmp_path: Path) -> None:

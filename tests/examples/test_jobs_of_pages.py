@@ -15,6 +15,7 @@ redis_asyncio = pytest.importorskip("redis.asyncio")
 from private_servers import Postgres, Redis  # noqa: E402
 
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
+from aiopurgatory.testing import until_pending  # noqa: E402
 
 from .helpers import DOCS, block, installed  # noqa: E402
 
@@ -33,11 +34,9 @@ async def until_given_back(tasks: set[asyncio.Task[None]]) -> None:
             await asyncio.gather(*tasks)
 
 
-async def until_pending(purgatory: Any, count: int) -> None:
-    async with asyncio.timeout(5.0):
-        while purgatory.num_delayed < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)  # the first read is done
+async def until_read(purgatory: Any, count: int) -> None:
+    await until_pending(purgatory, count)
+    await asyncio.sleep(0.05)  # the first read is done
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +71,7 @@ async def add(jobs: Any, task: str) -> None:
 
 async def test_postgres_job_wakes_a_worker_when_it_commits(jobs: Any) -> None:
     worker = asyncio.create_task(jobs.claim(timeout=5.0))
-    await until_pending(jobs.purgatory, 1)
+    await until_read(jobs.purgatory, 1)
     async with jobs.pool.acquire() as connection:
         async with connection.transaction():
             await connection.execute("INSERT INTO jobs (task) VALUES ('sweep')")
@@ -99,7 +98,7 @@ async def test_postgres_lease_that_runs_out_gives_the_job_to_another(jobs: Any) 
 async def test_postgres_job_of_a_client_that_leaves_is_given_back(jobs: Any) -> None:
     for milliseconds in range(12):
         ann, bob = (asyncio.create_task(jobs.claim(timeout=5.0)) for _ in "ab")
-        await until_pending(jobs.purgatory, 2)
+        await until_read(jobs.purgatory, 2)
         adding = asyncio.create_task(add(jobs, "sweep"))
         await asyncio.sleep(milliseconds / 2000)
         ann.cancel()
@@ -129,7 +128,7 @@ async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis) -> No
     bus = names["bus_of"](redis.url())
     async with client, names["purgatory"] as purgatory, bus:
         waits = [asyncio.create_task(names["next_job"](client, bus)) for _ in range(8)]
-        await until_pending(purgatory, 8)
+        await until_read(purgatory, 8)
         for number in range(4):
             await names["add"](client, bus, f"job {number}")
         for wait in waits[:4]:

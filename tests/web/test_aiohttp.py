@@ -93,7 +93,7 @@ async def test_block_ends_with_its_client_and_its_handler_goes_on(site: Site, ca
     async def handler(request: web.Request) -> web.Response:
         try:
             async with while_connected():
-                await site.purgatory.wait_for(lambda: None, ["n"], timeout=60)
+                await site.purgatory.wait_for(lambda: site.seen or None, ["n"], timeout=60)
         except DisconnectedError:
             await asyncio.sleep(0.01)
             site.seen.append("ended")
@@ -142,7 +142,7 @@ async def test_handler_whose_wait_was_cancelled_is_answered_503(site: Site, has_
     async def handler(request: web.Request) -> web.Response:
         if has_begun:
             await web.StreamResponse().prepare(request)
-        await site.purgatory.wait_for(lambda: None, [("user", 7)], timeout=60)
+        await site.purgatory.wait_for(lambda: site.seen or None, [("user", 7)], timeout=60)
         return web.Response()
 
     async with site.served(handler) as address, asyncio.timeout(5.0):

@@ -130,8 +130,7 @@ class Journal(Recorder, Starting):
         require_int("rows_per_file", rows_per_file, 1)
         if not isinstance(salt, bytes):
             raise TypeError(f"salt must be bytes, got {salt!r}")
-        if len(salt) > 64:
-            raise ValueError(f"salt must be <= 64 bytes, got {len(salt)}")
+        require(len(salt) <= 64, "salt", "<= 64 bytes", len(salt))
         require_name("name", name)
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]
         super().__init__(name, rows_per_file, shares, keep_keys, salt, time.time)

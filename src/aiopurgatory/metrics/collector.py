@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import Context
-from functools import partial
 from threading import Lock
-from typing import Any, Final, cast, final
+from typing import Any, Final, Literal, cast, final
 from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
@@ -202,22 +201,18 @@ class SharedMetrics:
     def closed(self, subject: Any) -> None:
         """Publish the last counts, and set the gauges back to 0: a shared one cannot be removed."""
         self._timers.pop(subject).cancel()
-        self._move(subject)
-        for family, labels, value in self._changes.forget_gauges(subject):
-            if family.greatest:
-                cast(Gauge, self._instruments[family].labels(*labels)).set(0)
-            else:
-                self._instruments[family].labels(*labels).inc(-value)
+        self._move(self._changes.look(subject))
+        self._move(self._changes.forget_gauges(subject))
 
     def _publish(self, subject: Any) -> None:
         loop = asyncio.get_running_loop()
         # In an empty context: a request may open the subject, which lives longer.
         self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject, context=Context())
-        self._move(subject)  # it may raise, as when the disk is full
+        self._move(self._changes.look(subject))  # it may raise, as when the disk is full
 
-    def _move(self, subject: Any) -> None:
-        """Move each instrument by the change since the last time."""
-        for family, labels, change in self._changes.look(subject):
+    def _move(self, changes: Iterator[tuple[Family, Labels, float]]) -> None:
+        """Move each instrument by its change."""
+        for family, labels, change in changes:
             instrument = self._instruments[family].labels(*labels)
             if family.greatest:
                 cast(Gauge, instrument).set(self._changes.greatest(family, labels))
@@ -227,6 +222,6 @@ class SharedMetrics:
 
 def _instrument(family: Family, registry: CollectorRegistry) -> Counter | Gauge:
     if not family.gauge:
-        return Counter(family.full_name, family.about, family.all_labels, registry=registry)
-    make = partial(Gauge, family.full_name, family.about, family.all_labels, registry=registry)
-    return make(multiprocess_mode="livemax") if family.greatest else make(multiprocess_mode="livesum")
+        return Counter(*family.head, registry=registry)
+    mode: Literal["livemax", "livesum"] = "livemax" if family.greatest else "livesum"
+    return Gauge(*family.head, registry=registry, multiprocess_mode=mode)

@@ -45,12 +45,9 @@ class Family:
     greatest: bool = False
 
     @property
-    def full_name(self) -> str:
-        return f"aiopurgatory_{self.name}"
-
-    @property
-    def all_labels(self) -> Labels:
-        return (self.subject, *self.labels)
+    def head(self) -> tuple[str, str, Labels]:
+        """The full name, the help text, and all labels."""
+        return f"aiopurgatory_{self.name}", self.about, (self.subject, *self.labels)
 
     def read(self, statistics: Any) -> Values:
         """Return each value in *statistics*, with its additional labels."""
@@ -159,7 +156,7 @@ LOG: Final = (
     _log("log_abandoned_runs", "Runs ended because their producers were lost", "abandoned"),
 )
 FAMILIES: Final = (*PURGATORY, *BUS, *POLLING, *LOG)
-#: Of each: the name, the help text, and the labels.
+#: The heads of the histograms, as a Family has one.
 WAIT: Final = ("aiopurgatory_wait_seconds", "Time from watch to the end", ("purgatory", "kind", "outcome"))
 LATENESS: Final = ("aiopurgatory_lateness_seconds", "Time from deadline to expiration", ("purgatory", "kind"))
 
@@ -210,19 +207,18 @@ class Changes:
         return max(last.get((family, labels), 0) for last in self._last.values())
 
     def forget_gauges(self, subject: Any) -> Iterator[tuple[Family, Labels, float]]:
-        """Yield the last values of the gauges of *subject*, which has closed."""
+        """Yield the changes of the gauges of *subject*, which has closed: they go back to 0."""
         last = self._last[subject]
         for family, labels in list(last):
             if family.gauge:
-                yield family, labels, last.pop((family, labels))
+                yield family, labels, -last.pop((family, labels))
 
 
 def metric_of(family: Family, values: Mapping[Labels, float]) -> Metric:
-    metric = (GaugeMetricFamily if family.gauge else CounterMetricFamily)(
-        family.full_name, family.about, labels=family.all_labels
-    )
-    for labels, value in values.items():
-        metric.add_metric(labels, value)
+    name, documentation, labels = family.head
+    metric = (GaugeMetricFamily if family.gauge else CounterMetricFamily)(name, documentation, labels=labels)
+    for labelled, value in values.items():
+        metric.add_metric(labelled, value)
     return metric
 
 

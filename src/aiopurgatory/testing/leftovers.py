@@ -97,18 +97,6 @@ async def checked(purgatory: Purgatory) -> AsyncIterator[Purgatory]:
     check_invariants(purgatory)
 
 
-@asynccontextmanager
-async def left_empty(purgatory: Purgatory) -> AsyncIterator[Leftovers]:
-    """Like checked(), but also require that no operation is pending and that the tasks of the test have ended.
-
-    Raises: AssertionError: the message names the leftovers.
-    """
-    async with checked(purgatory):
-        leftovers = Leftovers(purgatory)
-        yield leftovers
-        await leftovers.check()
-
-
 class Leftovers:
     """The operations and tasks of a test. Create it when the test begins, in its event loop."""
 

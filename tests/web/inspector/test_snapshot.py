@@ -88,11 +88,14 @@ async def test_stale_entries_are_not_taken_for_pending(purgatory: Purgatory, por
     assert [len(hit["oldest"]) for hit in await search(port, "a")] == [0]
 
 
-async def test_many_keys_are_visited_in_part_and_it_says_so(
-    purgatory: Purgatory, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def few_visited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "MAX_KEYS", 100)
     monkeypatch.setattr(snapshot, "NEWEST", 10)
+
+
+@pytest.mark.usefixtures("few_visited")
+async def test_many_keys_are_visited_in_part_and_it_says_so(purgatory: Purgatory, port: int) -> None:
     for number in range(1000):
         purgatory.watch(Wait(None), [number])
     for _ in range(3):
@@ -105,12 +108,9 @@ async def test_many_keys_are_visited_in_part_and_it_says_so(
     assert (await get(port, "/search?key=500")).json["scope"]["partial"]
 
 
+@pytest.mark.usefixtures("few_visited")
 @pytest.mark.parametrize("keys", [100, 101, 105])
-async def test_newest_keys_are_shown_once(
-    purgatory: Purgatory, port: int, monkeypatch: pytest.MonkeyPatch, keys: int
-) -> None:
-    monkeypatch.setattr(snapshot, "MAX_KEYS", 100)
-    monkeypatch.setattr(snapshot, "NEWEST", 10)
+async def test_newest_keys_are_shown_once(purgatory: Purgatory, port: int, keys: int) -> None:
     for number in range(keys):
         purgatory.watch(Wait(None), [number])
     scope = (await state_with(port, pending=keys))["scope"]
