@@ -43,7 +43,11 @@ async def test_listening_keeps_no_session_of_the_first_poll(
     await asyncio.wait(polls)
 
 
-async def test_read_that_hangs_does_not_keep_the_session_of_an_earlier_one(purgatory: Purgatory, requests: Any) -> None:
+@pytest.mark.parametrize("resource", ["first", "other"])
+async def test_read_that_hangs_keeps_no_session_of_an_earlier_poll(
+    purgatory: Purgatory, requests: Any, resource: str
+) -> None:
+    """Of one that shared it, or that made it wait."""
     database = Database()
     polling: LongPolling[str] = LongPolling(purgatory, database, max_reads=1, stop_signals=False)
     database.gate.clear()
@@ -54,14 +58,14 @@ async def test_read_that_hangs_does_not_keep_the_session_of_an_earlier_one(purga
         await polling.answer("first", {}, {"wait": "0"})
 
     first = asyncio.create_task(requests.handle(poll))
-    await asyncio.sleep(0.01)
-    other = asyncio.create_task(polling.answer("other", {}))
+    await asyncio.sleep(0)
+    other = asyncio.create_task(polling.answer(resource, {}))
     await asyncio.sleep(0.01)
     first.cancel()  # then the other call begins, and hangs
     await asyncio.wait([first])
     del first
     await asyncio.sleep(0.01)
-    assert ("version", "other") in database.calls
+    assert ("version", resource) in database.calls
     assert requests.are_over(*sessions)
     database.gate.set()
     await other

@@ -166,28 +166,6 @@ async def test_client_that_has_left_before_leaves_nothing(streams: Streams) -> N
     await leave(Client(streams.route))
 
 
-CLOSED = "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
-
-
-@pytest.mark.parametrize("error", [OSError("broken"), RuntimeError(CLOSED)], ids=["asyncio", "uvloop"])
-@pytest.mark.parametrize("place", ["http.response.start", "http.response.body"])
-async def test_stream_whose_connection_is_broken_ends(streams: Streams, place: str, error: Exception) -> None:
-    async def fail(message: Any) -> None:
-        if message["type"] == place:
-            raise error
-
-    await Client(through(streams.route, send=fail)).ended()
-    assert streams.polling.statistics().answered == {200: 1}
-
-
-async def test_send_that_fails_for_another_reason_is_heard(streams: Streams) -> None:
-    async def fail(message: Any) -> None:
-        raise RuntimeError("Expected ASGI message")
-
-    with pytest.raises(RuntimeError, match="Expected ASGI message"):
-        await Client(through(streams.route, send=fail)).ended()
-
-
 async def test_body_in_many_parts_ends_its_stream_with_a_retry(streams: Streams) -> None:
     client = Client(through(streams.route, receive=Messages(*[part(b"x")] * 70).receive))
     await client.ended()

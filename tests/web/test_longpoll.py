@@ -254,19 +254,14 @@ async def test_poll_cancelled_at_any_turn_leaves_nothing(
     check_empty(polls.polling)
 
 
-async def test_poll_cancelled_by_uvicorn_when_it_stops_is_answered(polls: Polls) -> None:
-    poll = await polls.park()
-    poll.cancel("Task cancelled, timeout graceful shutdown exceeded")
-    answer = await poll
-    assert (answer.status, answer.headers["refused"]) == (503, "closed")
-
-
-@pytest.mark.parametrize("message", [None, "Task cancelled"])
-async def test_poll_cancelled_by_anything_else_is_cancelled(polls: Polls, message: str | None) -> None:
-    poll = await polls.park()
-    poll.cancel(message)
-    with pytest.raises(asyncio.CancelledError):
-        await poll
+async def test_poll_cancelled_by_uvicorn_as_it_stops_is_answered(polls: Polls) -> None:
+    stopped, *others = [await polls.park() for _ in range(3)]
+    stopped.cancel("Task cancelled, timeout graceful shutdown exceeded")
+    for other, message in zip(others, (None, "Task cancelled"), strict=True):
+        other.cancel(message)
+        with pytest.raises(asyncio.CancelledError):
+            await other
+    assert ((await stopped).status, stopped.result().headers["refused"]) == (503, "closed")
 
 
 # limits on the polls of one client, and of all

@@ -50,37 +50,30 @@ class NoMethod:
 
 
 NAME = r"^name must (be text without surrogates|have 1 to 255 bytes of UTF-8), got "
-MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "swapped": ({"purgatory": Counters(), "source": Purgatory()}, r"purgatory .*LongPolling\(purgatory, source\)"),
-    "no purgatory": ({"purgatory": "polls"}, "purgatory must be a Purgatory, got 'polls'"),
-    "purgatory class": ({"purgatory": Purgatory}, "purgatory must be .*Purgatory"),
-    "source class": ({"source": Counters}, "source must be an instance .*class Counters"),
-    "no source": ({"source": None}, r"source must have a method version\(\)"),
-    "misspelt": ({"source": Misspelt()}, r"source must have a method read\(\).*raed"),
-    "no method": ({"source": NoMethod()}, r"source must have a method read\(\)"),
-    "async version, plain read": (
-        {"source": AsyncVersion()},
-        r"source must .*version\(\) is an async def and read\(\)",
-    ),
-    "plain version, async read": ({"source": AsyncRead()}, r"source must .*read\(\) is an async def and version\(\)"),
-    "policy": ({"policy": 30.0}, "policy must be a Policy or None, got 30.0"),
-    "false policy": ({"policy": 0}, "policy must be a Policy or None, got 0"),
-    "media_type": ({"media_type": b"text/plain"}, "media_type must be a str"),
-    "name": ({"name": 7}, "^name must be a str, got 7$"),
-    "empty name": ({"name": ""}, NAME),
-    "surrogate": ({"name": "\ud800"}, NAME),
-    "long name": ({"name": "n" * 256}, NAME),
-    "no observer": ({"observers": [None]}, "^observers must be instances of Observer, got"),
-    "no observers": ({"observers": None}, "^observers must be an iterable of Observer "),
-    "stop_signals": ({"stop_signals": None}, "^stop_signals must be a bool, got None$"),
-}
+#: Arguments of LongPolling, and what they say.
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"purgatory": Counters(), "source": Purgatory()}, r"purgatory .*LongPolling\(purgatory, source\)"),
+    ({"purgatory": "polls"}, "purgatory must be a Purgatory, got 'polls'"),
+    ({"purgatory": Purgatory}, "purgatory must be .*Purgatory"),
+    ({"source": Counters}, "source must be an instance .*class Counters"),
+    ({"source": None}, r"source must have a method version\(\)"),
+    ({"source": Misspelt()}, r"source must have a method read\(\).*raed"),
+    ({"source": NoMethod()}, r"source must have a method read\(\)"),
+    ({"source": AsyncVersion()}, r"source must .*version\(\) is an async def and read\(\)"),
+    ({"source": AsyncRead()}, r"source must .*read\(\) is an async def and version\(\)"),
+    ({"policy": 30.0}, "policy must be a Policy or None, got 30.0"),
+    ({"policy": 0}, "policy must be a Policy or None, got 0"),
+    ({"media_type": b"text/plain"}, "media_type must be a str"),
+    ({"name": 7}, "^name must be a str, got 7$"),
+    *(({"name": name}, NAME) for name in ("", "\ud800", "n" * 256)),
+    ({"observers": [None]}, "^observers must be instances of Observer, got"),
+    ({"observers": None}, "^observers must be an iterable of Observer "),
+    ({"stop_signals": None}, "^stop_signals must be a bool, got None$"),
+]
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_long_polling_of_a_wrong_argument_names_it(name: str) -> None:
-    arguments, message = MISTAKES[name]
-    with pytest.raises((TypeError, ValueError), match=message):
-        LongPolling(**{"purgatory": Purgatory(), "source": Counters(), **arguments})
+def long_polling(**given: Any) -> LongPolling[Any]:
+    return LongPolling(**{"purgatory": Purgatory(), "source": Counters(), **given})
 
 
 NO_TIMES = [1.8e12, 1.8e18, 0, 3600.0, math.inf, math.nan, -1.0]  # in ms, in ns, ...
@@ -104,6 +97,12 @@ CALLS: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any], str]] 
     (EventRoute, (POLLING,), {"policy": Policy()}, "^policy must be left out"),
     (LongPollRoute, (POLLING,), {"respond": respond}, "^respond must be a plain function"),
     (LongPollRoute, (POLLING,), {"methods": "POST"}, r"^methods must be an iterable .* 'POST'; pass \['POST'\]$"),
+    *(
+        (route, (POLLING,), {name: "running"}, f"^{name} must be a function, got 'running'")
+        for route in (LongPollRoute, EventRoute)
+        for name in ("resource", "since", "keys", "client", "group")
+    ),
+    *((long_polling, (), given, rule) for given, rule in MISTAKES),
 ]
 
 
@@ -130,13 +129,6 @@ async def test_notify_of_an_unhashable_key_names_it(opened: bool) -> None:
         with pytest.raises(TypeError, match=r"key must be hashable, got \['n'\]"):
             notify(key)
     await purgatory.aclose()
-
-
-@pytest.mark.parametrize("route", [LongPollRoute, EventRoute])
-@pytest.mark.parametrize("name", ["resource", "since", "keys", "client", "group"])
-def test_route_of_a_value_in_place_of_a_function_names_it(route: Any, name: str) -> None:
-    with pytest.raises(TypeError, match=f"{name} must be a function, got 'running'"):
-        route(LongPolling(Purgatory(), Counters()), **{name: "running"})
 
 
 @pytest.mark.parametrize("route", [LongPollRoute, EventRoute])

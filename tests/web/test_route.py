@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -14,7 +15,6 @@ from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import EventRoute, LongPollRoute
 from aiopurgatory.web.connected import Message
 from aiopurgatory.web.poll import LongPoll
-from aiopurgatory.web.route import path_parameter
 
 from .conftest import Kept
 from .exchange import EMPTY, NOTHING, Exchange, asked, parked, part
@@ -36,20 +36,26 @@ def route(polls: Polls) -> LongPollRoute:
 # topics and queries
 
 
-async def test_route_without_a_framework_polls_the_rest_of_the_path(route: LongPollRoute) -> None:
-    for path, root in (("/n", ""), ("/polls/n", "/polls"), ("/n", "/"), ("/n", "/polls")):
-        exchange = await asked(route, NOTHING, path=path, root_path=root)
-        assert (exchange.sent[1]["body"], exchange.headers[b"content-length"]) == (b"n None 0", b"8")
-
-
-@pytest.mark.parametrize(("path", "resource"), [("/products", "products"), ("/product/a", "a"), ("/product", "")])
-def test_path_that_only_begins_like_that_of_the_app_is_kept(path: str, resource: str) -> None:
-    assert path_parameter({"type": "http", "path": path, "root_path": "/product"}) == resource
-
-
-async def test_route_with_a_framework_polls_the_parameter_of_the_path(route: LongPollRoute) -> None:
-    exchange = await asked(route, NOTHING, path="/polls/n", path_params={"topic": "n"})
-    assert exchange.sent[1]["body"] == b"n None 0"
+@pytest.mark.parametrize(
+    ("scope", "resource"),
+    [
+        ({"path": "/n", "root_path": ""}, "n"),
+        ({"path": "/polls/n", "root_path": "/polls"}, "n"),
+        ({"path": "/n", "root_path": "/"}, "n"),
+        ({"path": "/polls/n", "root_path": "/polls/"}, "n"),
+        ({"path": "/n", "root_path": "/polls"}, "n"),
+        ({"path": "/products", "root_path": "/product"}, "products"),
+        ({"path": "/product/a", "root_path": "/product"}, "a"),
+        ({"path": "/product", "root_path": "/product"}, ""),
+        ({"path": "/polls/n", "path_params": {"topic": "n"}}, "n"),  # with a framework
+    ],
+)
+async def test_route_polls_the_parameter_or_the_rest_of_the_path(
+    route: LongPollRoute, scope: dict[str, Any], resource: str
+) -> None:
+    exchange = await asked(route, NOTHING, **scope)
+    body = f"{resource} None 0".encode()
+    assert (exchange.sent[1]["body"], exchange.headers[b"content-length"]) == (body, b"%d" % len(body))
 
 
 @pytest.mark.parametrize("parameters", [{}, {"a": "1", "b": "2"}])
@@ -214,22 +220,26 @@ async def test_receive_that_raises_is_a_disconnect(
     assert [message.partition(";")[0] for message in caplog.messages] == expected
 
 
-@pytest.mark.parametrize("failure", [OSError, RuntimeError])
-async def test_answer_to_a_client_that_has_left_raises_nothing(route: LongPollRoute, failure: type[Exception]) -> None:
+CLOSED = "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
+
+
+@pytest.mark.parametrize("kind_of_route", [LongPollRoute, EventRoute])
+@pytest.mark.parametrize("place", ["http.response.start", "http.response.body"])
+@pytest.mark.parametrize(
+    ("failure", "is_raised"), [(OSError("broken"), False), (RuntimeError(CLOSED), False), (RuntimeError("sent"), True)]
+)
+async def test_send_that_raises_is_a_disconnect_or_is_heard(
+    polls: Polls, kind_of_route: Any, place: str, failure: Exception, is_raised: bool
+) -> None:
     class Broken(Exchange):
         async def send(self, message: Message) -> None:
-            raise failure("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+            if message["type"] == place:
+                raise failure
 
-    await Broken(route, NOTHING).run()
-
-
-async def test_send_that_fails_otherwise_raises_in_the_server(route: LongPollRoute) -> None:
-    class Broken(Exchange):
-        async def send(self, message: Message) -> None:
-            raise RuntimeError("Response content longer than Content-Length")
-
-    with pytest.raises(RuntimeError, match="Content-Length"):
-        await Broken(route, NOTHING).run()
+    with pytest.raises(RuntimeError, match="sent") if is_raised else nullcontext():
+        await Broken(kind_of_route(polls.polling), NOTHING).run()
+    assert polls.polling.statistics().answered == {200: 1}
+    check_empty(polls.polling)
 
 
 @pytest.mark.parametrize("ending", ["news", "leave", "at once", "close"])

@@ -140,6 +140,32 @@ async def test_change_after_a_read_has_ended_is_read(polls: Polls, purgatory: Pu
     assert len(polls.source.calls) <= 6
 
 
+@pytest.mark.parametrize("leaving", range(1, 8))
+async def test_poll_woken_as_others_leave_shares_no_call_of_theirs(polls: Polls, leaving: int) -> None:
+    """That is being cancelled."""
+    parked = await park(polls, 50)
+    polls.source.gate.clear()
+    polls.publish()
+    while not polls.source.calls:  # noqa: ASYNC110 each iteration counts
+        await asyncio.sleep(0)
+    for poll in parked[:leaving]:
+        poll.cancel()
+    await turns(100)
+    polls.source.gate.set()
+    assert {(await poll).status for poll in parked[leaving:]} == {200}
+
+
+async def test_poll_that_comes_as_another_leaves_the_queue_is_read_for(purgatory: Purgatory) -> None:
+    polls = Polls(purgatory, Database(), max_reads=1)
+    polls.source.gate.clear()
+    busy, queued = await polls.park("busy", known=None), await polls.park(known=None)
+    queued.cancel()
+    late = polls.start(known=None)
+    await settle()
+    polls.source.gate.set()
+    assert [(await poll).status for poll in (busy, late)] == [200, 200]
+
+
 async def test_deadline_gets_no_result_of_before(polls: Polls, purgatory: Purgatory) -> None:
     """Its last read is to find an unannounced change."""
     parked = await park(polls, 10, known='"0", "1"')

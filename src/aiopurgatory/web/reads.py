@@ -184,7 +184,7 @@ class Calls:
         # Not create_task(): the app's own task factory may begin it at once, and polls that are woken in this loop
         # iteration are to share it. In an empty context: its result is for many requests.
         call.task = asyncio.Task(self._run(call, wanted), loop=asyncio.get_running_loop(), context=Context())
-        call.task.add_done_callback(partial(self._end, call, wanted))
+        call.task.add_done_callback(partial(self._end, call, wanted), context=Context())
         return call
 
     async def _run(self, call: Call, wanted: tuple[Any, ...]) -> Any:

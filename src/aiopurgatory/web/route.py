@@ -11,7 +11,6 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
 
 from ..arguments import Items, require, require_function, require_items, require_plain_function
-from ..errors import PurgatoryClosedError
 from .answer import NO_STORE, REFUSALS, Answer, RequestError
 from .connected import Message, Receive, Scope, Send, deliver, listener, send_answer, start_of
 from .desk import Policy
@@ -220,7 +219,7 @@ class LongPollRoute(Endpoint):
                 answer = await answering
         except asyncio.CancelledError:
             # The server would answer 500 and log it. Nothing follows here that would need the cancellation.
-            answer = self._content.desk.refuse(PurgatoryClosedError("the server stops"))
+            answer = self._content.desk.unanswered(is_deserted=False)
         await send_answer(answer, send)
 
     def _in_headers(self, scope: RequestScope) -> dict[str, Any]:

@@ -164,24 +164,24 @@ class EventStream(StreamWait, ClientOperation[K]):
         try:
             with UntilEnded(self):
                 found = await awaitable
-            return found or self.last_words()
-        except (GoneError, NotFoundError) as exc:
-            self.is_over = True
-            return gone(exc)
-        except ReadFailedError:
-            self.is_over = True
-            return retry(self._desk.policy)
+        except (GoneError, NotFoundError, ReadFailedError) as exc:
+            return self.last_words(exc)
+        return found or self.last_words()
 
-    def last_words(self) -> bytes | None:
-        """Return the last bytes to send; None: none. Raises: the source's error."""
+    def last_words(self, failure: BaseException | None = None) -> bytes | None:
+        """Return the last bytes to send; None: there are none. Raises: the source's error.
+
+        Args: failure: of its last read.
+        """
         self.is_over = True
         if self.left:
             return None
-        failure = self.exception() if self.done() and not self.cancelled() else None
+        if failure is None and self.done() and not self.cancelled():
+            failure = self.exception()
         match failure:
             case None if self.expired and not self.is_reading:  # the client did not read
                 return None
-            case None | PurgatoryClosedError() | UnreadBodyError():
+            case None | PurgatoryClosedError() | UnreadBodyError() | ReadFailedError():
                 return b"" if self.feed.is_over else retry(self._desk.policy)
             case ReplacedError():
                 return replaced(failure)
