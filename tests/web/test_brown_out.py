@@ -24,7 +24,7 @@ def polls(purgatory: Purgatory) -> Polls:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Polls that may not queue any longer end in the next iterations."""
-    monkeypatch.setattr("aiopurgatory.web.source.MAX_QUEUE", 0.0)
+    monkeypatch.setattr("aiopurgatory.web.reads.MAX_QUEUE", 0.0)
 
 
 async def occupy(polls: Polls) -> list[asyncio.Task[Answer]]:
@@ -172,7 +172,7 @@ async def test_last_read_that_cannot_begin_is_no_news(polls: Polls, clock: Manua
 async def test_check_while_the_last_read_queues_is_no_304(
     polls: Polls, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiopurgatory.web.source.MAX_QUEUE", 0.05)
+    monkeypatch.setattr("aiopurgatory.web.reads.MAX_QUEUE", 0.05)
     poll = await polls.park(query={"wait": "2"})
     others = await occupy(polls)
     await clock.advance(2.0)
@@ -183,15 +183,15 @@ async def test_check_while_the_last_read_queues_is_no_304(
     await end(polls, *others)
 
 
-async def test_bodies_do_not_queue_behind_all_versions(purgatory: Purgatory) -> None:
+async def test_bodies_are_read_before_versions(purgatory: Purgatory) -> None:
     """Otherwise, every poll that queues for its first read delays those that are almost done."""
     polls = Polls(purgatory, Database(), max_reads=1)
     herd = [polls.start(f"n-{i}", known=None) for i in range(20)]
     answers = [await poll for poll in herd]
     assert {answer.status for answer in answers} == {200}
     kinds = [kind for kind, _ in polls.source.calls]
-    # A call that ends lets another begin at once: its own poll asks for the body some iterations later.
-    assert max(kinds[:i].count("version") - kinds[:i].count("read") for i in range(41)) <= 3
+    # A call that ends lets another begin at once: its own poll asks for the body an iteration later.
+    assert max(kinds[:i].count("version") - kinds[:i].count("read") for i in range(41)) <= 2
 
 
 async def test_source_that_fails_now_and_then_is_logged_seldom(polls: Polls, caplog: pytest.LogCaptureFixture) -> None:

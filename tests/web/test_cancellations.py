@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -110,7 +111,6 @@ def polls(purgatory: Purgatory) -> Polls:
     return Polls(purgatory, Database(), max_reads=1)
 
 
-@pytest.mark.filterwarnings("ignore:coroutine 'Calls._run' was never awaited")
 async def test_poll_interrupted_before_its_read_mutes_no_other(polls: Polls, interrupt: Interrupt) -> None:
     interrupted = interrupt("call_soon", READS)
     with pytest.raises(interrupted):
@@ -118,6 +118,20 @@ async def test_poll_interrupted_before_its_read_mutes_no_other(polls: Polls, int
     async with asyncio.timeout(2.0):
         assert (await polls.start(known=None)).status == 200
         assert (await polls.start("other", known=None)).status == 200
+
+
+async def test_read_interrupted_as_it_begins_begins(polls: Polls, interrupt: Interrupt, reported: list[Any]) -> None:
+    loop = asyncio.get_running_loop()
+    interrupted = []
+    # In the iteration of the read, before it: the next call of the loop is that of its task.
+    loop.call_soon(lambda: loop.call_soon(lambda: interrupted.append(interrupt("call_soon", READS))))
+    both = [polls.start(known=None), polls.start("other", known=None)]
+    async with asyncio.timeout(2.0):
+        assert [(await poll).status for poll in both] == [200, 200]
+        assert (await polls.start(known=None)).status == 200
+    gc.collect()
+    raised = [type(context["exception"]) for context in reported if "exception" in context]
+    assert raised == interrupted  # besides, the task that could not begin
 
 
 class Handler:

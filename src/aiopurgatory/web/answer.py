@@ -6,12 +6,12 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from hashlib import sha256
 from math import inf
 from random import randint
-from typing import Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 from ..clock import cancellations
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError, PurgatoryError, PurgatoryFullError
@@ -172,17 +172,17 @@ class Outages:
         self._failed = 0
         self._next = -inf
 
-    def __enter__(self) -> None:
-        """In this block, a read is awaited. Raises: ReadFailedError: it failed; an answer is no failure."""
-
-    def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
-        if not isinstance(exc, (Exception, asyncio.CancelledError)) or is_answer(exc):
-            return
-        if not cancellations():  # otherwise no poll waits for it, and it fails since it ends
-            self.note(exc)
-        elif isinstance(exc, asyncio.CancelledError):  # else a closed pool has raised it
-            return
-        raise ReadFailedError("the source could not be read") from exc
+    async def watch(self, read: Callable[[], Awaitable[Any]]) -> Any:
+        """Await *read()*. Raises: ReadFailedError: it failed; an answer such as GoneError is no failure."""
+        try:
+            return await read()
+        except (Exception, asyncio.CancelledError) as exc:  # a closed pool may raise CancelledError
+            is_wanted = not cancellations()  # otherwise no poll waits for it, and it fails since it ends
+            if is_answer(exc) or (isinstance(exc, asyncio.CancelledError) and not is_wanted):
+                raise
+            if is_wanted:
+                self.note(exc)
+            raise ReadFailedError("the source could not be read") from exc
 
     def note(self, exc: BaseException) -> None:
         """Log *exc*, if it is time."""

@@ -5,8 +5,8 @@ polls that want the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Hashable
 from contextvars import Context
 from functools import partial
 from inspect import iscoroutinefunction
@@ -15,18 +15,20 @@ from typing import Any, Final, Generic, TypeVar, final
 
 from ..arguments import require_int, require_methods
 from ..core.kit import NO_CHECK
-from .answer import MAX_VERSION, Outages, is_entity_tag
+from .answer import MAX_VERSION, Outages, SourceBusyError, is_entity_tag
 from .request import K
 
 V = TypeVar("V")
 #: A version, and the body at that version.
 State = tuple[str, bytes]
 
+#: Seconds that a read may queue for one of the ``max_reads`` after its poll's time is up.
+MAX_QUEUE = 0.5
 #: Bytes of the versions that are kept.
 MAX_VERSIONS: Final = 1 << 20
 
 
-#: Nothing is kept for a resource or a client's version of more characters than this. Clients may send anything.
+#: Nothing is kept for a client's version or a resource of more characters than this. Clients may send anything.
 MAX_KEY: Final = 200
 #: Bytes that an entry counts in addition to its own.
 _ENTRY: Final = 500
@@ -97,113 +99,96 @@ class Kept(Generic[V]):
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._entries: dict[tuple[Any, ...], tuple[V, int]] = {}
+        self._entries: dict[Hashable, tuple[V, int]] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, wanted: tuple[Any, ...]) -> V | None:
+    def get(self, wanted: Hashable) -> V | None:
         return self._entries.get(wanted, (None, 0))[0]
 
-    def keep(self, wanted: tuple[Any, ...], value: V, found: str | State) -> None:
-        """Keep *value*, which has *found*, in place of an earlier one, unless the arguments are long."""
+    def keep(self, wanted: Hashable, value: V, size: int) -> None:
+        """Keep *value*, of *size* bytes, in place of an earlier one."""
         self._drop(wanted)
-        size = _ENTRY + (len(found) if isinstance(found, str) else len(found[0]) + len(found[1]))
-        if size <= self._max_bytes and all(len(str(part)) <= MAX_KEY for part in wanted[:2]):
+        size += _ENTRY
+        if size <= self._max_bytes:
             self._entries[wanted] = value, size
             self.bytes += size
             while self.bytes > self._max_bytes:
                 self._drop(next(iter(self._entries)))
 
-    def _drop(self, wanted: tuple[Any, ...]) -> None:
+    def _drop(self, wanted: Hashable) -> None:
         _, size = self._entries.pop(wanted, (None, 0))
         self.bytes -= size
 
 
-@final
-class Call:
-    """A call of the source, and the polls that wait for its result."""
-
-    __slots__ = ("check", "has_begun", "polls", "task")
-
-    def __init__(self) -> None:
-        #: What each poll awaits, in their order. Not shield(): cancelled, it reports a later error, from 3.14 on.
-        self.polls: dict[asyncio.Future[Any], None] = {}
-        #: The newest check that this call is known to follow; 0: none.
-        self.check = 0
-        self.has_begun = False
-        self.task: asyncio.Task[Any]
-
-    def leave(self, poll: asyncio.Future[Any]) -> None:
-        """*poll* waits no longer. A call that no poll waits for is not begun, or is cancelled."""
-        del self.polls[poll]
-        if not self.polls:
-            self.task.cancel()
+def is_short(resource: Any, since: str | None) -> bool:
+    """Whether to keep the body for a client with these."""
+    return len(since or "") <= MAX_KEY and len(str(resource)) <= MAX_KEY
 
 
 @final
-class Calls:
-    """The calls of one method by their arguments, in one event loop.
+class Line:
+    """The calls of one method, by their arguments.
 
-    Args:
-        read: awaits the method.
-        kept: has ended calls.
-        free: has as many places as calls of all methods may run.
-        gate: what a call has to pass before it queues for a place.
+    Args: kept: has results, with Call.check of each. size: the bytes of a result.
     """
 
-    def __init__(
-        self,
-        read: Callable[..., Coroutine[Any, Any, Any]],
-        kept: Kept[Any],
-        free: asyncio.Semaphore,
-        gate: AbstractAsyncContextManager[Any],
-    ) -> None:
-        self._read, self._kept, self._free, self._gate = read, kept, free, gate
-        #: Calls that have not begun; and the newest that have begun, and not ended.
-        self._waiting: dict[tuple[Any, ...], Call] = {}
-        self._begun: dict[tuple[Any, ...], Call] = {}
+    __slots__ = ("begun", "kept", "size", "waiting")
 
-    def find(self, wanted: tuple[Any, ...], check: int) -> Call:
-        """Return a call for a poll. Args: check: the newest check that called for it; NO_CHECK: none did."""
-        kept: Call | None = self._kept.get(wanted)
-        if kept is not None and kept.check >= check:
-            return kept
-        call = self._begun.get(wanted)
-        if call is None or call.check < check or not call.polls:
-            call = self._waiting.get(wanted)
-            if call is None or not call.polls:
-                call = self._waiting[wanted] = self._new(wanted)
-            if check != NO_CHECK:
-                call.check = max(call.check, check)
-        return call
+    def __init__(self, kept: Kept[tuple[int, Any]], size: Callable[[Any], int]) -> None:
+        #: Calls that have not begun.
+        self.waiting: OrderedDict[tuple[Any, ...], Call] = OrderedDict()
+        #: By arguments: the newest call that has begun and not ended.
+        self.begun: dict[tuple[Any, ...], Call] = {}
+        self.kept, self.size = kept, size
 
-    def _new(self, wanted: tuple[Any, ...]) -> Call:
-        call = Call()
-        # Not create_task(): the app's own task factory may begin it at once, and polls that are woken in this loop
-        # iteration are to share it. In an empty context: its result is for many requests.
-        call.task = asyncio.Task(self._run(call, wanted), loop=asyncio.get_running_loop(), context=Context())
-        call.task.add_done_callback(partial(self._end, call, wanted), context=Context())
-        return call
+    def find(self, wanted: tuple[Any, ...], check: int) -> Call | None:
+        """Return a call for a poll that the check with this number has woken."""
+        call = self.begun.get(wanted)
+        return call if call is not None and call.check >= check else self.waiting.get(wanted)
 
-    async def _run(self, call: Call, wanted: tuple[Any, ...]) -> Any:
-        async with self._gate:
-            await self._free.acquire()  # half the time of ``async with``
-            try:
-                # From now on, polls need one that begins later, unless a check before this woke them.
-                call.has_begun = True
-                self._begun[wanted] = self._waiting.pop(wanted)
-                return await self._read(*wanted)
-            finally:
-                self._free.release()
 
-    def _end(self, call: Call, wanted: tuple[Any, ...], task: asyncio.Task[Any]) -> None:
-        for calls in (self._waiting, self._begun):
-            if calls.get(wanted) is call:
-                del calls[wanted]
+@final
+class Call:
+    """A call of the source with the arguments *wanted*, and the polls that wait for its result."""
+
+    __slots__ = ("_read", "check", "line", "polls", "task", "wanted")
+
+    def __init__(self, line: Line, wanted: tuple[Any, ...], read: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self.line, self.wanted, self._read = line, wanted, read
+        #: What each poll awaits, in their order. Not shield(): cancelled, it reports a later error, from 3.14 on.
+        self.polls: dict[asyncio.Future[Any], None] = {}
+        #: None until it begins.
+        self.task: asyncio.Task[Any] | None = None
+        #: The newest check that this call is known to follow; 0: none.
+        self.check = 0
+
+    def begin(self, done: Callable[[Call], object]) -> None:
+        """Begin: later polls need one that begins later, unless a check before this woke them."""
+        read = self._read()
+        try:
+            # Not create_task(): the app's own task factory may begin it at once. In an empty context: its result is for
+            # many requests.
+            self.task = asyncio.Task(read, loop=asyncio.get_running_loop(), context=Context())
+        except BaseException:
+            read.close()
+            raise
+        self.task.add_done_callback(partial(self._end, done))
+        del self.line.waiting[self.wanted]
+        self.line.begun[self.wanted] = self
+
+    def drop(self) -> None:
+        """Nobody is to join this any more."""
+        for calls in (self.line.waiting, self.line.begun):
+            if calls.get(self.wanted) is self:
+                del calls[self.wanted]
+
+    def _end(self, done: Callable[[Call], object], task: asyncio.Task[Any]) -> None:
+        self.drop()
         exc = None if task.cancelled() else task.exception()
-        for poll in [poll for poll in call.polls if not poll.done()]:
+        for poll in [poll for poll in self.polls if not poll.done()]:
             if task.cancelled():
                 poll.cancel()
             elif exc is not None:
@@ -211,8 +196,44 @@ class Calls:
                 poll.exception()  # retrieved, even if the poll is cancelled before it could raise it
             else:
                 poll.set_result(task.result())
-        if call.check and exc is None and not task.cancelled():
-            self._kept.keep(wanted, call, task.result())
+        if self.check and exc is None and not task.cancelled() and is_short(*self.wanted[:2]):
+            found = task.result()
+            self.line.kept.keep(self.wanted, (self.check, found), self.line.size(found))
+        done(self)
+
+
+class Asking:
+    """What awaits calls for one client. Once its time is up, it waits MAX_QUEUE seconds at most for a call to begin."""
+
+    __slots__ = ("_call", "_poll", "_since", "_timer", "is_late")
+
+    def __init__(self) -> None:
+        #: Whether its time is up.
+        self.is_late = False
+        self._call: Call | None = None
+        self._poll: asyncio.Future[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, call: Call, poll: asyncio.Future[Any]) -> None:
+        self._call, self._poll = call, poll
+        self._since = asyncio.get_running_loop().time()
+        if self.is_late:
+            self.hurry()
+
+    def hurry(self) -> None:
+        """Its time is up."""
+        self.is_late = True
+        if self._poll is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(self._since + MAX_QUEUE, self._give_up)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._call = self._poll = self._timer = None
+
+    def _give_up(self) -> None:
+        if self._call is not None and self._call.task is None and self._poll is not None and not self._poll.done():
+            self._poll.set_exception(SourceBusyError("the source is busy: a read could not begin in time"))
 
 
 class Reader(Generic[K]):
@@ -224,6 +245,8 @@ class Reader(Generic[K]):
 
     A call that no poll waits for any more is not begun, or is cancelled. Otherwise a source that does not answer would
     keep all *max_reads* calls for clients that have left.
+
+    Bodies come before versions: each ends the polls that wait for it.
 
     Args: max_body_bytes, max_reads: as for LongPolling.
 
@@ -246,6 +269,16 @@ class Reader(Generic[K]):
         self._outages: Final = Outages(f"the source {self._name}")
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    def _enter(self) -> None:
+        """Begin anew in another event loop: calls belong to one."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop = loop
+            self._free = self._max_reads
+            self._is_beginning = False
+            self._bodies = Line(self.kept, lambda read: len(read[0]) + len(read[1]))
+            self._versions = Line(Kept(MAX_VERSIONS), len)
+
     def version_now(self, resource: K) -> str:
         """The version of *resource*, in memory."""
         assert self.peek is not None
@@ -257,26 +290,82 @@ class Reader(Generic[K]):
         if found is None:
             resource, since, version = wanted
             found = require_read(self._name, version, self._read(resource, since, version))
-            self.kept.keep(wanted, found, found)
+            if is_short(resource, since):
+                self.kept.keep(wanted, found, len(version) + len(found[1]))
         return found
 
-    def calls(self) -> tuple[Calls, Calls]:
-        """The calls of version(), and of read(), for a source that has to be awaited."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop = loop
-            # Versions have a gate: otherwise bodies would queue behind all of them, though each ends its polls.
-            free, gate = asyncio.Semaphore(self._max_reads), asyncio.Semaphore(self._max_reads)
-            self._versions = Calls(self._version, Kept(MAX_VERSIONS), free, gate)
-            self._bodies = Calls(self._body, self.kept, free, nullcontext())
-        return self._versions, self._bodies
+    async def version(self, resource: K, check: int, asked: Asking) -> str:
+        """Await the version of *resource*. Args: check: the newest check that called for it; NO_CHECK: none did."""
+        self._enter()
 
-    async def _version(self, resource: K) -> str:
-        with self._outages:
-            found = await self._source.version(resource)
-        return require_version(self._name, found)
+        async def call() -> str:
+            return require_version(self._name, await self._outages.watch(lambda: self._source.version(resource)))
 
-    async def _body(self, resource: K, since: str | None, version: str) -> State:
-        with self._outages:
-            found = await self._source.read(resource, since, version)
-        return require_read(self._name, version, found)
+        found: str = await self._share(self._versions, (resource, None), call, check, asked)
+        return found
+
+    async def body(self, wanted: tuple[K, str | None, str], check: int, asked: Asking) -> State:
+        """Await the version and body. Args: wanted: those of Source.read(). check: as for version()."""
+        self._enter()
+
+        async def call() -> State:
+            read = await self._outages.watch(lambda: self._source.read(*wanted))
+            return require_read(self._name, wanted[2], read)
+
+        found: State = await self._share(self._bodies, wanted, call, check, asked)
+        return found
+
+    async def _share(
+        self,
+        line: Line,
+        wanted: tuple[Any, ...],
+        read: Callable[[], Coroutine[Any, Any, Any]],
+        check: int,
+        asked: Asking,
+    ) -> Any:
+        kept = line.kept.get(wanted)
+        if kept is not None and kept[0] >= check:
+            return kept[1]
+        call = line.find(wanted, check)
+        if call is None:
+            call = line.waiting[wanted] = Call(line, wanted, read)
+        if call.task is None:
+            self._begin_soon()
+        if call.task is None and check != NO_CHECK:
+            call.check = max(call.check, check)
+        poll = asyncio.get_running_loop().create_future()
+        call.polls[poll] = None
+        asked.begin(call, poll)
+        try:
+            return await poll
+        finally:
+            del call.polls[poll]
+            asked.end()
+            if not call.polls:
+                call.drop()
+                if call.task is not None:
+                    call.task.cancel()
+            del call, poll, asked  # an exception keeps this frame
+
+    def _begin_soon(self) -> None:
+        """Begin calls on the next loop iteration: polls that are woken in this one share them."""
+        if self._free > 0 and not self._is_beginning:
+            # In an empty context: each call that ends begins the next, so the first poll's would live on.
+            asyncio.get_running_loop().call_soon(self._begin, context=Context())
+            self._is_beginning = True  # now that it is true: a signal handler may raise in between
+
+    def _begin(self) -> None:
+        self._is_beginning = False
+        try:
+            while self._free > 0 and (self._bodies.waiting or self._versions.waiting):
+                line = self._bodies if self._bodies.waiting else self._versions
+                next(iter(line.waiting.values())).begin(self._end)
+                self._free -= 1
+        except BaseException:  # of a signal handler
+            self._begin_soon()
+            raise
+
+    def _end(self, call: Call) -> None:
+        if call.line in (self._bodies, self._versions):  # else it is of an earlier loop
+            self._free += 1
+            self._begin()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Hashable
-from typing import Any, Final, Generic, Protocol, TypeVar, cast, final
+from typing import Final, Generic, Protocol, TypeVar, cast, final
 
 from ..core.kit import NO_CHECK, AwaitedWait, core_of
 from ..errors import GoneError
@@ -12,12 +11,9 @@ from ..waits import read_until
 from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag, tag_of
 from .desk import Desk, Parked
 from .poll import Content, LongPoll, ReadPoll
-from .reads import Call, Reader, State
+from .reads import Asking, Reader, State
 from .request import ANY, K, PollRequest
 from .stream import EventFeed, event
-
-#: Seconds that a read may queue for one of the ``max_reads`` after its poll's time is up.
-MAX_QUEUE = 0.5
 
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
@@ -116,16 +112,14 @@ class States(Content[K]):
 
 
 @final
-class StateFeed(EventFeed, Generic[K]):
+class StateFeed(EventFeed, Asking, Generic[K]):
     """The newest state, whenever the client has another one: a poll gets the first, a stream each."""
 
     is_over = False
-    __slots__ = (
-        *("_body", "_is_full", "_queued", "_reader", "_resource", "_seen", "_status", "_timer"),
-        *("is_awaited", "is_late", "known", "version"),
-    )
+    __slots__ = ("_body", "_is_full", "_reader", "_resource", "_seen", "_status", "is_awaited", "known", "version")
 
     def __init__(self, states: States[K], request: PollRequest[K]) -> None:
+        Asking.__init__(self)
         self.is_awaited = states.reader.peek is None
         self._reader, self._resource = states.reader, request.resource
         #: The versions that the client has.
@@ -136,11 +130,6 @@ class StateFeed(EventFeed, Generic[K]):
         self._status = 304 if request.since is None else 204
         self._is_full = request.respond is not None
         self._body: bytes | None = None
-        #: Whether the time of the poll is up: then it waits MAX_QUEUE seconds at most for a call to begin.
-        self.is_late = False
-        #: The call that it waits for, what it awaits, and when it gives up if it is late.
-        self._queued: tuple[Call, asyncio.Future[Any], float] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     def has_news(self, is_checked: bool) -> bool:
         peek = self._reader.peek
@@ -158,17 +147,16 @@ class StateFeed(EventFeed, Generic[K]):
 
     async def read(self, check: int) -> bool:
         """Read the version, and the body if the answer has one. Returns: whether the client does not have it."""
-        reader, resource = self._reader, self._resource
+        reader, resource, is_awaited = self._reader, self._resource, self.is_awaited
         # Without an await if it is plain: this is the hot path.
-        calls = reader.calls() if self.is_awaited else None
-        version = reader.version_now(resource) if calls is None else await self._wait(calls[0].find((resource,), check))
+        version = await reader.version(resource, check, self) if is_awaited else reader.version_now(resource)
         self.version = self._seen = version
         if self.known is ANY:
             self.known = (version,)
         if self._has_it() and not (self._is_full and self.is_late):
             return False
         wanted = (resource, self.known[0] if len(self.known) == 1 else None, version)
-        found = reader.body_now(wanted) if calls is None else await self._wait(calls[1].find(wanted, check))
+        found = await reader.body(wanted, check, self) if is_awaited else reader.body_now(wanted)
         self.version, self._body = found
         return not self._has_it()
 
@@ -187,31 +175,6 @@ class StateFeed(EventFeed, Generic[K]):
         finally:
             del poll  # an exception keeps this frame
 
-    async def _wait(self, call: Call) -> Any:
-        """Return the result of *call*."""
-        if call.task.done():
-            return call.task.result()
-        loop = asyncio.get_running_loop()
-        poll = loop.create_future()
-        call.polls[poll] = None
-        self._queued = call, poll, loop.time() + MAX_QUEUE
-        if self.is_late:
-            self.hurry()
-        try:
-            return await poll
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._queued = self._timer = None
-            call.leave(poll)
-            del call, poll  # an exception keeps this frame
-
-    def hurry(self) -> None:
-        """The time of the poll is up."""
-        self.is_late = True
-        if self._queued is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_at(self._queued[2], _give_up, *self._queued[:2])
-
     def answer(self, is_new: bool | None, media_type: RawHeader) -> Answer:
         """Return the answer to a poll, of what was read last."""
         headers, body = [etag(self.version), NO_STORE, VARY], self._body if is_new or self._is_full else None
@@ -223,8 +186,3 @@ class StateFeed(EventFeed, Generic[K]):
         """Whether the client has the last version that was read: that, or the digest of a long one."""
         version, known = self.version, self.known
         return version in known or (len(version) > MAX_VERSION and tag_of(version) in known)
-
-
-def _give_up(call: Call, poll: asyncio.Future[Any]) -> None:
-    if not (call.has_begun or poll.done()):
-        poll.set_exception(SourceBusyError("the source is busy: a read could not begin in time"))
