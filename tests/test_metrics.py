@@ -351,6 +351,7 @@ async def test_scrape_shows_what_a_bus_says(metrics: Metrics, registry: Collecto
         other.publish("key")
         await other.flush()
         server.deliver(["["])
+        await asyncio.sleep(0)
         await bus.gap()
         found = scraped(registry)
         assert found.pop("bus_since_echo_seconds{bus=aiopurgatory}", 0.0) < 5
