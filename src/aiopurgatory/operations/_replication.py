@@ -17,7 +17,7 @@ from .thresholds import (
     as_int,
     error_at,
     key_of,
-    note_offset,
+    leave,
     raise_value,
     refuse_other_thread,
     set_obstacle,
@@ -195,7 +195,7 @@ class DelayedProduce(AwaitableOperation):
     At the deadline, the partitions without an answer get a DeadlineError each. A timeout of 0 means one try.
     """
 
-    __slots__ = ("_answers", "_needs")
+    __slots__ = ("_answers", "_entered", "_needs")
 
     def __init__(self, required: Mapping[Hashable, object], timeout: Any) -> None:
         super().__init__(timeout)
@@ -208,6 +208,7 @@ class DelayedProduce(AwaitableOperation):
             self._answers[key] = need if isinstance(need, Exception) else None
             if not isinstance(need, Exception):
                 self._needs[key] = checked_need(key, need)
+        self._entered: list[tuple[Thresholds, int]] = []
 
     def __await__(self) -> Generator[Any, None, Any]:
         return wait(self)
@@ -221,9 +222,16 @@ class DelayedProduce(AwaitableOperation):
         return not self._needs and self.force_complete()
 
     def on_complete(self) -> dict[Hashable, Exception | None]:
+        self._leave()
         for key, (_, offset) in self._needs.items():
             self._answers[key] = DeadlineError(f"{described(key)} was not acked up to {offset} after {self.timeout} s")
         return self._answers
+
+    def on_cancel(self) -> None:
+        self._leave()
+
+    def on_failure(self, exc: BaseException) -> None:
+        self._leave()
 
     def watch_in(self, purgatory: Purgatory) -> DelayedProduce:
         """Watch it, or complete it if there is nothing to wait for. Returns: itself."""
@@ -237,9 +245,15 @@ class DelayedProduce(AwaitableOperation):
             return self
         park_awaited(purgatory, self, [key_of(thresholds, offset) for thresholds, offset in self._needs.values()])
         if is_pending(self):
-            for thresholds, offset in self._needs.values():  # without those that the tries of watch() have answered
-                note_offset(thresholds, offset)
+            self._entered = list(self._needs.values())  # without waits that the tries of watch() have answered
+            for thresholds, offset in self._entered:
+                thresholds._queue.add(offset)
         return self
+
+    def _leave(self) -> None:
+        entered, self._entered = self._entered, []
+        for thresholds, offset in entered:
+            leave(thresholds, offset)
 
 
 def checked_need(partition: object, need: object) -> tuple[Thresholds, int]:

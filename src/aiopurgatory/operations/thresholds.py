@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Hashable
 from heapq import heappop, heappush
 from typing import Any, Final, SupportsFloat, SupportsIndex, cast, final
@@ -12,8 +13,63 @@ from ..delayed_operation import wait
 from ..errors import DeadlineError
 from ..purgatory import Purgatory
 
-#: Offsets are swept when they outnumber the purgatory's watch entries by more than their number and this.
+#: Offsets without waits are swept when they outnumber the offsets with waits by more than this.
 SWEEP_SLACK: Final = 32
+
+
+@final
+class OffsetQueue:
+    """Counts the waits by offset. Call add() when a wait begins, and discard() when it ends without pop()."""
+
+    __slots__ = ("_ascending", "_strays", "waiting")
+
+    def __init__(self) -> None:
+        #: The number of waits, by offset.
+        self.waiting: Final[dict[int, int]] = {}
+        # The same offsets, and some without waits. Most arrive in ascending order; the others go into a heap, where
+        # each costs several times as much.
+        self._ascending: Final[deque[int]] = deque()
+        self._strays: Final[list[int]] = []
+
+    def add(self, offset: int) -> None:
+        """Count one more wait for *offset*. Cost: O(1) if it is the highest, else O(log offsets)."""
+        waiting, ascending = self.waiting, self._ascending
+        if offset in waiting:
+            waiting[offset] += 1
+            return
+        waiting[offset] = 1
+        if not ascending or offset > ascending[-1]:
+            ascending.append(offset)
+        else:
+            heappush(self._strays, offset)
+
+    def discard(self, offset: int) -> None:
+        """Count one wait less for *offset*, which was not popped."""
+        waiting, ascending, strays = self.waiting, self._ascending, self._strays
+        count = waiting[offset]
+        if count > 1:
+            waiting[offset] = count - 1
+            return
+        del waiting[offset]
+        if len(ascending) + len(strays) > 2 * len(waiting) + SWEEP_SLACK:
+            strays.clear()
+            ascending.clear()
+            ascending.extend(sorted(waiting))
+
+    def may_pop(self, value: int) -> bool:
+        """Return False if nothing waits for *value* or a lower offset."""
+        ascending, strays = self._ascending, self._strays
+        return (bool(ascending) and ascending[0] <= value) or (bool(strays) and strays[0] <= value)
+
+    def pop(self, value: int) -> int | None:
+        """Remove and return the lowest offset up to *value* that has waits; None if there is none."""
+        ascending, strays, waiting = self._ascending, self._strays, self.waiting
+        while self.may_pop(value):
+            is_stray = bool(strays) and (not ascending or strays[0] < ascending[0])
+            offset = heappop(strays) if is_stray else ascending.popleft()
+            if waiting.pop(offset, 0):
+                return offset
+        return None
 
 
 @final
@@ -42,7 +98,7 @@ class Thresholds:
 
     # Source: Kafka raft ThresholdPurgatory; differs: it knows its value, so a wait for a reached offset ends at once.
 
-    __slots__ = ("_failure", "_key", "_noted", "_obstacle", "_offsets", "_purgatory", "_value")
+    __slots__ = ("_failure", "_key", "_obstacle", "_purgatory", "_queue", "_value")
 
     def __init__(self, purgatory: Purgatory, key: Hashable, *, start: SupportsIndex = 0) -> None:
         require_methods("purgatory", purgatory, ("watch",), "Purgatory")
@@ -53,17 +109,14 @@ class Thresholds:
         # _failure ends every wait, for good. _obstacle, while set, ends every wait for an offset above the value.
         self._failure: Failure | None = None
         self._obstacle: Failure | None = None
-        # The offsets that operations wait for, as a heap and as a set. An offset whose waits have ended otherwise stays
-        # until it is reached, or swept: who waits is known to the purgatory alone.
-        self._offsets: Final[list[int]] = []
-        self._noted: Final[set[int]] = set()
+        self._queue: Final = OffsetQueue()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {described(self._key)} value={self.value} waiting={len(self)}>"
 
     def __len__(self) -> int:
         purgatory = self._purgatory
-        return sum([len(purgatory.waiting(key_of(self, offset))) for offset in self._noted])
+        return sum([len(purgatory.waiting(key_of(self, offset))) for offset in self._queue.waiting])
 
     @property
     def purgatory(self) -> Purgatory:
@@ -98,8 +151,7 @@ class Thresholds:
         """
         op = ThresholdWait(self, as_int("offset", offset), timeout)
         park_awaited(self._purgatory, op, (key_of(self, op.offset),))
-        if is_pending(op):
-            note_offset(self, op.offset)
+        op.enter()
         return op
 
     def advance(self, value: SupportsIndex) -> int:
@@ -136,16 +188,23 @@ class Thresholds:
 class ThresholdWait(AwaitableOperation):
     """One wait for one offset; see Thresholds.reached(). A timeout of 0 means one try."""
 
-    __slots__ = ("_thresholds", "offset")
+    __slots__ = ("_entered", "_thresholds", "offset")
 
     def __init__(self, thresholds: Thresholds, offset: int, timeout: Any) -> None:
         super().__init__(timeout)
         self.offset: Final = offset
         self._thresholds: Final = thresholds
+        self._entered = False
 
     def __await__(self) -> Generator[Any, None, int]:
         """Wait for the value. Raises: DeadlineError at the deadline; otherwise as DelayedOperation."""
         return wait(self)
+
+    def enter(self) -> None:
+        """Register it with the thresholds, so that advance() completes it, if it is still pending."""
+        if is_pending(self):
+            self._thresholds._queue.add(self.offset)
+            self._entered = True
 
     def try_complete(self) -> bool:
         if self._thresholds._obstacle is not None:
@@ -155,6 +214,7 @@ class ThresholdWait(AwaitableOperation):
         return self._thresholds._value >= self.offset and self.force_complete()
 
     def on_complete(self) -> int:
+        self._leave()
         return self._thresholds._value
 
     def on_expiration(self) -> None:
@@ -162,30 +222,27 @@ class ThresholdWait(AwaitableOperation):
             f"{described(self._thresholds._key)} had not reached offset {self.offset} after {self.timeout} s"
         )
 
+    def on_cancel(self) -> None:
+        self._leave()
+
+    def on_failure(self, exc: BaseException) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._entered:
+            self._entered = False
+            leave(self._thresholds, self.offset)
+
 
 def key_of(thresholds: Thresholds, offset: int) -> tuple[str, Hashable, int]:
     """The watch key of *offset*."""
     return "offset", thresholds._key, offset
 
 
-def note_offset(thresholds: Thresholds, offset: int) -> None:
-    """Note that an operation waits for *offset*. Cost: O(1) if it is the highest, else O(log offsets)."""
-    noted, offsets = thresholds._noted, thresholds._offsets
-    if offset in noted:
-        return
-    watchers = core_of(thresholds._purgatory).watchers
-    if len(noted) > 2 * watchers.entries + SWEEP_SLACK:
-        offsets[:] = sorted([each for each in noted if watchers.count(key_of(thresholds, each))])
-        noted.intersection_update(offsets)
-    noted.add(offset)
-    heappush(offsets, offset)
-
-
-def take_key(thresholds: Thresholds) -> tuple[str, Hashable, int]:
-    """Forget the lowest offset. Returns: its watch key."""
-    offset = heappop(thresholds._offsets)
-    thresholds._noted.remove(offset)
-    return key_of(thresholds, offset)
+def leave(thresholds: Thresholds, offset: int) -> None:
+    """Uncount an operation that has ended. (A reached offset was already popped as a whole.)"""
+    if offset > thresholds._value:
+        thresholds._queue.discard(offset)
 
 
 def error_at(thresholds: Thresholds, offset: int) -> Exception | None:
@@ -209,35 +266,32 @@ def set_obstacle(thresholds: Thresholds, exc: Exception | None) -> int:
 def refuse_other_thread(thresholds: Thresholds) -> None:
     """Raises: RuntimeError: something waits, and the caller is in another thread than its loop."""
     # Invariants: I15.
-    loop = core_of(thresholds._purgatory).loop
-    if loop.is_foreign_thread() and len(thresholds) > 0:
-        raise RuntimeError(loop.wrong_thread())
+    if thresholds._queue.waiting:
+        core_of(thresholds._purgatory).loop.check_thread()
 
 
 def raise_value(thresholds: Thresholds, value: int) -> int:
     """Raise the value, and complete the waits it satisfies. Returns: how many ended."""
-    offsets, purgatory = thresholds._offsets, thresholds._purgatory
-    if offsets and offsets[0] <= value:
+    queue = thresholds._queue
+    if queue.may_pop(value):
         refuse_other_thread(thresholds)  # before anything is changed
     if value > thresholds._value:
         thresholds._value = value
     ended = 0
     try:
-        while offsets and offsets[0] <= thresholds._value:
-            ended += purgatory.check_and_complete(take_key(thresholds))
+        while (offset := queue.pop(thresholds._value)) is not None:
+            ended += thresholds._purgatory.check_and_complete(key_of(thresholds, offset))
     except BaseException:  # a hook raised: the rest is checked soon
-        while offsets and offsets[0] <= thresholds._value:
-            purgatory.notify(take_key(thresholds))
+        while (offset := queue.pop(thresholds._value)) is not None:
+            thresholds._purgatory.notify(key_of(thresholds, offset))
         raise
     return ended
 
 
 def check_every_offset(thresholds: Thresholds) -> int:
     """Check every offset that has waits, lowest first. Returns: how many operations ended."""
-    watchers = core_of(thresholds._purgatory).watchers
-    keys = [key_of(thresholds, offset) for offset in sorted(thresholds._noted)]
-    watched = [key for key in keys if watchers.count(key) > 0]
-    return thresholds._purgatory.check_each(watched) if watched else 0
+    keys = [key_of(thresholds, offset) for offset in sorted(thresholds._queue.waiting)]
+    return thresholds._purgatory.check_each(keys) if keys else 0
 
 
 def as_int(parameter: str, value: object) -> int:
