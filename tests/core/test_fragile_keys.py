@@ -76,6 +76,21 @@ async def test_operation_ends_though_its_key_cannot_be_compared(
     assert {type(exc) for exc in taken(reports)} <= {Boom}
 
 
+async def test_check_each_broken_key_loses_no_check_of_a_hook(purgatory: Purgatory) -> None:
+    def check_others(_: Op) -> None:
+        purgatory.check_and_complete("checked by a hook")
+        Fragile.broken = True
+
+    ops = [purgatory.watch(Op(), [key]) for key in ("first", Fragile(), "checked by a hook")]
+    for op in ops:
+        op.ready = True
+    ops[0].hooks["on_complete"] = check_others
+    with pytest.raises(Boom):
+        purgatory.check_each(["first", Fragile()])
+    await turns(3)
+    assert [op.outcome for op in ops] == [Outcome.COMPLETED, None, Outcome.COMPLETED]
+
+
 async def test_broken_key_is_reported_and_swept(purgatory: Purgatory, reports: list[BaseException]) -> None:
     """The entry stays for a moment, and is found by the stored key, though that can still not be compared."""
     ops = [purgatory.watch(Op(60.0), [Fragile()]) for _ in range(2)]

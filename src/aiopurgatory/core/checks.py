@@ -85,9 +85,11 @@ class KeyChecks:
                     mark(self._nested, key, limit)
                 else:
                     ended += self._check_now(key, entry, limit)
-        except BaseException:  # of a hook: the rest is checked soon
+        except BaseException:  # of a hook, or of a key: the rest is checked soon
             for key in left:
                 self._postpone(key, limit)
+            if not self._walking:
+                self._postpone_nested()
             raise
         if not self._walking:
             self._check_nested()
