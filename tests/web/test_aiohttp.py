@@ -138,18 +138,22 @@ async def test_refusal_that_leaves_a_handler_is_answered_503(
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
-async def test_handler_whose_wait_was_cancelled_is_answered_503(site: Site, has_begun: bool) -> None:
+@pytest.mark.parametrize("cancels", [False, True])
+async def test_handler_whose_wait_was_cancelled_is_answered_503(site: Site, has_begun: bool, cancels: bool) -> None:
     async def handler(request: web.Request) -> web.Response:
         if has_begun:
-            await web.StreamResponse().prepare(request)
+            response = web.StreamResponse()
+            await response.prepare(request)
+            await response.write(b"x")
         await site.purgatory.wait_for(lambda: site.seen or None, [("user", 7)], timeout=60)
         return web.Response()
 
-    async with site.served(handler) as address, asyncio.timeout(5.0):
+    async with site.served(handler, cancels) as address, asyncio.timeout(5.0):
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         await until(lambda: site.purgatory.num_delayed == 1)
         site.purgatory.cancel_for_key(("user", 7))
         answer = await reader.read()  # to the end of the connection
         assert answer.startswith(b"HTTP/1.1 200" if has_begun else b"HTTP/1.1 503")
+        assert answer.count(b"HTTP/1.1") == 1
         writer.close()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Seconds that handlers of disconnected clients may still run when the app stops.
 GRACE = 10.0
+#: The item of a request whose answer has begun.
+BEGUN = "aiopurgatory.begun"
 
 
 def setup(app: web.Application, purgatory: Purgatory) -> None:
@@ -63,11 +65,11 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
         task = context.run(asyncio.ensure_future, handler(request))
         try:
             await asyncio.wait([task])  # and do not cancel it. A cancelled shield() reports its error, from 3.14 on.
-            if task.cancelled():  # aiohttp would leave the client without an answer
+            if task.cancelled() and BEGUN not in request:  # aiohttp would leave the client without an answer
                 raise PurgatoryClosedError("a wait of the handler was cancelled")
             return task.result()
         except Exception as exc:
-            answer = None if here.has_begun else refusals.answer_handler(exc)
+            answer = None if BEGUN in request else refusals.answer_handler(exc)
             if answer is None:
                 raise
             return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
@@ -81,9 +83,7 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
             raise
 
     async def note_begin(request: web.Request, response: web.StreamResponse) -> None:
-        here = client.get(None)
-        if here is not None:
-            here.has_begun = True
+        request[BEGUN] = True
 
     async def life(app: web.Application) -> AsyncIterator[None]:
         async with purgatory:
