@@ -428,6 +428,30 @@ def vanish(journal: Journal) -> None:
     loop.close()
 
 
+async def test_start_during_a_close_or_another_start_loses_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table = pq.write_table
+
+    def slow(*args: Any, **options: Any) -> None:
+        time.sleep(0.1)
+        write_table(*args, **options)
+
+    monkeypatch.setattr(pq, "write_table", slow)
+    journal = Journal(tmp_path, rows_per_file=4)
+    await asyncio.gather(journal.start(), journal.start())
+    purgatory = Purgatory(observers=[journal])
+    await purgatory.start()
+    complete(purgatory, 7)
+    async with asyncio.timeout(10.0):
+        await asyncio.gather(journal.aclose(), journal.start())
+        complete(purgatory, 2)
+        await purgatory.aclose()
+        await journal.aclose()
+    assert (journal.statistics().written, journal.statistics().dropped) == (9, 0)
+    assert "aiopurgatory-journal" not in [task.get_name() for task in asyncio.all_tasks()]
+
+
 WRITER = """
 import asyncio, sys
 from aiopurgatory import DelayedOperation, Purgatory
@@ -478,6 +502,8 @@ def test_start_deletes_files_unfinished_for_an_hour(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     # Of processes that live, perhaps: a process id tells nothing in another container of this host.
     files = {minutes: folder / f".{gethostname()}-{minutes}-0123abcd-000001.parquet.unfinished" for minutes in (59, 61)}
+    files[90] = folder / ".of-another-user-1-0123abcd-000001.parquet.unfinished"
+    files[90].mkdir()  # not even root may unlink it
     for minutes, file in files.items():
         file.touch()
         at = time.time() - 60 * minutes

@@ -161,13 +161,22 @@ class Journal(Recorder, Starting):
             OSError: the folder cannot be made.
         """
         loop = running_loop()
-        if self._is_recording and self._task is not None and not self._task.get_loop().is_closed():
-            if self._task.get_loop() is not loop:
-                raise RuntimeError(f"journal {self.name!r} runs in another event loop; make one for each loop")
+        if self._task is not None and self._task.get_loop() is loop and not self._is_recording:
+            await asyncio.wait([self._task])  # an aclose() still writes
+        if self._is_started(loop):
             return
-        self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
         await anyio.to_thread.run_sync(self._prepare)
-        self._begin(loop)
+        if not self._is_started(loop):  # by another call of this
+            self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
+            self._begin(loop)
+
+    def _is_started(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Return whether it records in *loop*. Raises: RuntimeError: in another one."""
+        if not self._is_recording or self._task is None or self._task.get_loop().is_closed():
+            return False
+        if self._task.get_loop() is not loop:
+            raise RuntimeError(f"journal {self.name!r} runs in another event loop; make one for each loop")
+        return True
 
     async def aclose(self) -> None:
         """Write all buffered rows, and stop. Later rows are dropped, and counted. A second call does nothing."""
@@ -191,7 +200,7 @@ class Journal(Recorder, Starting):
         """Make the folder, and delete the files that killed processes have left unfinished."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.glob("*/date=*/hour=*/.*.parquet.unfinished"):
-            with suppress(FileNotFoundError):  # it is finished, or another journal has deleted it
+            with suppress(OSError):  # it is finished, deleted by another journal, or of another user
                 if path.stat().st_mtime < time.time() - LEFT_UNFINISHED:
                     path.unlink()
 
