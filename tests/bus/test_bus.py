@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
@@ -12,7 +13,7 @@ import pytest
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.bus import BusClosedError, BusConnectError
 from aiopurgatory.bus.engine import Hear, Lost
-from aiopurgatory.bus.server import ServerBus
+from aiopurgatory.bus.server import ServerBus, hear_data
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
 from .test_misbehaving import Stubborn
@@ -266,6 +267,57 @@ async def test_outage_is_logged_once_a_minute(
         now = asyncio.get_running_loop().time
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now() + 60.0)
         await until(lambda: len(caplog.records) == 2, 5.0)
+
+
+class Failing(OwnLink):
+    """An engine that hangs when it connects again, and turns a cancellation into an error."""
+
+    is_connected = False
+
+    async def open(self, channels: Sequence[str], hear: Hear, lost: Lost) -> Self:
+        if self.is_connected:
+            try:
+                await asyncio.sleep(30.0)
+            except asyncio.CancelledError:
+                raise OSError("of the client library") from None
+        self.is_connected, self.lost = True, lost
+        return await super().open(channels, hear, lost)
+
+    async def send(self, messages: list[str]) -> None:
+        self.hear(messages[0])
+
+
+async def test_close_while_it_connects_again_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    engine = Failing()
+    async with ServerBus(engine, []) as bus:
+        engine.lost(ConnectionResetError("gone"))
+        await until(lambda: not bus.statistics().connected)
+        await asyncio.sleep(0.2)
+    assert caplog.text == ""
+
+
+async def test_log_that_joins_a_bus_while_it_starts_fails_it_not(
+    server: MemoryServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = MemoryBus(server, [])
+    starting = asyncio.create_task(bus.start())
+    await asyncio.sleep(0)
+    hear_data(bus, "aiopurgatory.events")
+    await starting
+    assert bus.statistics().connected
+    await bus.aclose()
+    assert caplog.text == ""
+
+
+def test_bus_of_a_closed_loop_goes_quietly(server: MemoryServer) -> None:
+    """A warning, or an error that nobody could catch, would fail this."""
+    bus = MemoryBus(server, [])
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(bus.start())
+    loop.close()
+    hear_data(bus, "aiopurgatory.events")
+    del bus, server, loop
+    gc.collect()
 
 
 # purgatories as targets

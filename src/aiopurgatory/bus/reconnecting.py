@@ -53,6 +53,8 @@ class Reconnecting:
         #: The time of the link's first echo. Infinity: it had none yet.
         self._up_at = inf
         self._is_stopped = False
+        #: Of the last renew(): no failure of the server.
+        self._renewal: Exception | None = None
         #: Set for a moment at each echo, at each acknowledgement, and by stop().
         self._told: Final = asyncio.Event()
         #: The error that broke the last link, or prevented it.
@@ -88,7 +90,8 @@ class Reconnecting:
     def renew(self, why: str) -> None:
         """Open a new link."""
         if self._drive is not None:
-            self._drive.lose(ConnectionError(why))
+            self._renewal = ConnectionError(why)
+            self._drive.lose(self._renewal)
 
     def stop(self) -> None:
         """Drop the connections now, and fail every waiting flush() and start(). Idempotent."""
@@ -116,9 +119,9 @@ class Reconnecting:
                 self._up_at = inf
                 self._drive = Drive(self._open, self.exchange, self._timeout, self._look)
                 self.error = error = await self._broken(self._drive)
-                if not self.was_up:
+                if not self.was_up and error is not self._renewal:
                     return
-                if self._up_at == inf:
+                if self._up_at == inf and error is not self._renewal and not self._is_stopped:
                     self._failed(error)
                 timed_out = isinstance(error, TimeoutError | EchoLostError)
                 await asyncio.sleep(self._pauses.after(max(0.0, time() - self._up_at), timed_out))
@@ -128,7 +131,7 @@ class Reconnecting:
 
     async def _broken(self, drive: Drive) -> Exception:
         """Serve a link until it breaks. Returns: the error that broke it."""
-        before = cancellations()  # a client library may have lost one
+        before, loop = cancellations(), asyncio.get_running_loop()  # a client library may have lost one
         try:
             await drive.run()
         except asyncio.CancelledError as exc:
@@ -139,8 +142,8 @@ class Reconnecting:
         except Exception as exc:
             return exc
         finally:
-            if not self._is_stopped:  # else it is no gap
-                self.exchange.broken(asyncio.get_running_loop().time())
+            if not (self._is_stopped or loop.is_closed()):  # else it is no gap, or the coroutine is garbage
+                self.exchange.broken(loop.time())
         raise AssertionError("a link ends with an exception")
 
     async def _until(self, holds: Callable[[], bool], what: str) -> None:
@@ -148,6 +151,7 @@ class Reconnecting:
         while not holds():
             if self._is_stopped:
                 raise (None if self.was_up else self.error) or BusClosedError(f"the bus was closed before {what}")
+            self._told.clear()
             await self._told.wait()
 
     def _look(self) -> None:
@@ -159,7 +163,6 @@ class Reconnecting:
     def _tell(self) -> None:
         """Have waiting calls look again."""
         self._told.set()
-        self._told.clear()
 
 
 @final

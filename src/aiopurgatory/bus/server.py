@@ -247,6 +247,6 @@ def hear_data(bus: ServerBus, channel: str) -> None:
     if channel in bus._channels:
         return
     bus._channels.append(channel)
-    if bus._is_open and bus._loop is not None:
+    if bus._is_open and bus._loop is not None and not bus._loop.is_closed():
         why = f"it subscribes to {channel}, too"
         bus._loop.call_soon_threadsafe(bus._reconnecting.renew, why)  # logs are made anywhere

@@ -59,6 +59,7 @@ class Position:
                         return
                     if tail.is_absent:
                         waiting.reschedule(None)
+                    tail.changed.clear()
                     await tail.changed.wait()
 
     @property

@@ -308,7 +308,6 @@ class Tail:
     def _change(self) -> None:
         self.turn += 1
         self.changed.set()
-        self.changed.clear()
         self._purgatory.notify(self.topic)
 
 
