@@ -135,14 +135,14 @@ class Misuse(Finder):
         )
 
     def failed_read(self, op: Operation, exc: BaseException) -> None:
-        """Warn, once a minute, why reads are repeated: else a mistake would pass for an outage, in silence."""
+        """Warn, once a minute, why reads found nothing: else a mistake would pass for an outage, in silence."""
         now = self.loop.time()
         if now >= self._quiet_until:
             self._quiet_until = now + QUIET
             kind = kind_of(keys_of(op)[0])
             self._warn(
-                f"a read for {name_of(op)}, waiting for a key of the kind {kind}, raised {described(exc)}, and will be "
-                "repeated, as retry_on= says. This is said once a minute, for all reads"
+                f"a read for {name_of(op)}, waiting for a key of the kind {kind}, raised {described(exc)}. It has "
+                "found nothing, as retry_on= says. This is said once a minute, for all reads"
             )
 
     def _examine_key(self, key: Hashable) -> None:

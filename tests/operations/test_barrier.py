@@ -28,6 +28,14 @@ async def test_initial_delay_takes_all_that_come(purgatory: Purgatory, clock: Ma
     check_empty(group)
 
 
+async def test_complete_for_key_opens_it_during_the_initial_delay(purgatory: Purgatory) -> None:
+    group = group_in(purgatory)
+    tasks = await joins(group, "ann", "bob")
+    purgatory.complete_for_key(group.key)
+    assert [(await task).members for task in tasks] == [("ann", "bob")] * 2
+    check_empty(group)
+
+
 async def test_rebalance_timeout_0_still_ends_in_a_later_turn(purgatory: Purgatory, clock: ManualClock) -> None:
     group = group_in(purgatory, rebalance_timeout=0)
     tasks = await joins(group, "ann", "bob")

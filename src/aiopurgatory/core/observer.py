@@ -94,7 +94,7 @@ class Finder:
         """Reads for *op* follow at once on each other."""
 
     def failed_read(self, op: Operation, exc: BaseException) -> None:
-        """A read for *op* raised *exc*, and will be repeated."""
+        """A read for *op* raised *exc*, which ``retry_on=`` survives."""
 
 
 def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:

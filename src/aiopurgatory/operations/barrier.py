@@ -41,7 +41,8 @@ class JoinBarrier(Generic[M]):
     members that wait at the barrier.
 
     ``purgatory.cancel_for_key(key)`` cancels every waiting join. ``fail_for_key(key, exc)`` fails each with *exc*, for
-    instance when another server has taken over the group.
+    instance when another server has taken over the group. ``complete_for_key(key)`` opens the barrier now, as its
+    deadline does, during the initial delay, too.
 
     Args:
         purgatory: holds the joins.

@@ -70,7 +70,8 @@ def close_on_stop(purgatory: Purgatory) -> None:
 
     Use it if handlers of your own await operations of *purgatory*: servers wait for handlers before they tell the app
     to stop. The handlers get PurgatoryClosedError, on the next loop iteration after the signal. The server's own
-    signal handlers still run. A second call does nothing.
+    signal handlers still run. Where SIGINT has Python's own handler, that ends the loop, as ever. A second call does
+    nothing.
 
     Call it in the running loop, in a lifespan or in a handler. The server may install its signal handlers later. In a
     thread other than the main one, it does nothing: close the purgatory yourself.
