@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ..conftest import until
 
-ROOT = Path(__file__).parents[3]
+TESTS = Path(__file__).parents[2]
 
 
 class Fleet:
@@ -45,8 +45,8 @@ class Fleet:
             listener.close()
 
     def _start(self, role: str, descriptor: int, options: dict[str, Any]) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tests.streams.chaos.served", role, self._url, str(descriptor)]
-        return subprocess.Popen([*command, json.dumps(options)], pass_fds=[descriptor], cwd=ROOT)
+        command = [sys.executable, "-m", "streams.chaos.served", role, self._url, str(descriptor)]
+        return subprocess.Popen([*command, json.dumps(options)], pass_fds=[descriptor], cwd=TESTS)
 
     async def until_up(self) -> None:
         """Wait until each worker answers."""

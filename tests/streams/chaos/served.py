@@ -1,7 +1,7 @@
 """A process of a chaos test: a worker that serves a log over HTTP, or a producer.
 
-python -m tests.streams.chaos.served worker URL LISTENER OPTIONS
-python -m tests.streams.chaos.served producer URL ACKED OPTIONS
+python -m streams.chaos.served worker URL LISTENER OPTIONS
+python -m streams.chaos.served producer URL ACKED OPTIONS
 """
 
 from __future__ import annotations
