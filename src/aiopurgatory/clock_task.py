@@ -77,7 +77,12 @@ class ClockTask:
             await asyncio.wait([task])
 
     def is_idle(self) -> bool:
-        """Return True if there is nothing left to do now."""
+        """Return True if there is nothing left to do now. Raises: RuntimeError: it runs in another loop."""
+        if not (self._stopped or self._core.loop.is_here() or self._task.get_loop().is_closed()):
+            raise RuntimeError(
+                f"await this in the loop of purgatory {self._core.loop.name!r}, from another one for instance by "
+                "client.portal.call(clock.advance, 30.0)"
+            )
         asleep = self._sleep is not None and not self._sleep.done()
         return self._stopped or (asleep and self._core.alarm.until != AWAKE)
 

@@ -104,6 +104,21 @@ async def test_check_during_a_read_is_no_missed_trigger(
     assert outcomes(purgatory) == {"completed": 1}
 
 
+@pytest.mark.parametrize(("is_completed", "missed"), [(True, {}), (False, {"missed_triggers": 1})])
+async def test_complete_for_key_in_the_last_read_is_no_missed_trigger(
+    purgatory: Purgatory, table: Table, clock: ManualClock, is_completed: bool, missed: dict[str, int]
+) -> None:
+    waiting = await begun(purgatory, table.read)
+    table.row = "row"
+    table.gate.clear()
+    await clock.advance(5.0)
+    if is_completed:
+        assert len(purgatory.complete_for_key("key")) == 1
+    table.gate.set()
+    assert await waiting == "row"
+    assert outcomes(purgatory) == {"completed": 1} | missed
+
+
 async def test_expire_all_is_no_missed_trigger(purgatory: Purgatory, table: Table) -> None:
     """No check was due: the time of the operation had not come. Its last read follows, as at the deadline."""
     waiting = await begun(purgatory, table.read)

@@ -165,3 +165,29 @@ async def test_streams_do_not_count(purgatory: Purgatory) -> None:
     await turns(10)
     assert (waiting[0].result(), len(seen)) == (7, 2)
     following.cancel()
+
+
+@ways
+@pytest.mark.parametrize(("checked", "missed"), [("jobs", 0), ("other", 1)])
+@pytest.mark.parametrize("is_early", [True, False])
+async def test_last_read_that_overtakes_a_call_is_no_missed_trigger(
+    purgatory: Purgatory, clock: ManualClock, way: str, checked: str, missed: int, is_early: bool
+) -> None:
+    """The check has another worker read, before the deadline or during the last read. The control checks no key."""
+    jobs, slow = Jobs(), Jobs()
+    slow.waiting = jobs.waiting
+    called, *_ = await parked(purgatory, slow, 1, on_undelivered=slow.put_back)
+    last, *_ = await parked(purgatory, jobs, 1, timeout=1.0, on_undelivered=jobs.put_back)
+    slow.gate.clear()
+    if not is_early:
+        jobs.gate.clear()
+        await clock.advance(1.0)
+    jobs.waiting.append(7)
+    WAYS[way](purgatory, checked, limit=1)
+    await turns(10)
+    await clock.advance(1.0)
+    jobs.gate.set()
+    await turns(10)
+    slow.gate.set()
+    await turns(10)
+    assert (last.result(), called.done(), purgatory.statistics().missed_triggers) == (7, False, missed)

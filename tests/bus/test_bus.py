@@ -44,6 +44,37 @@ async def test_publish_server_down_is_kept_and_sent_later(server: MemoryServer) 
         assert (one.statistics().outbox, one.statistics().gaps) == (0, 1)
 
 
+async def test_memory_bus_of_a_class_is_refused() -> None:
+    with pytest.raises(TypeError, match="server must be an instance of a MemoryServer, got the class MemoryServer"):
+        MemoryBus(MemoryServer, [])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("state", ["new", "closed"])
+async def test_loss_or_gap_of_a_bus_that_is_not_open_is_refused(server: MemoryServer, state: str) -> None:
+    """Nothing would be lost, and a gap would never end."""
+    bus = MemoryBus(server, [])
+    if state == "closed":
+        async with bus:
+            bus.lose()
+            await bus.gap()
+    with pytest.raises(BusClosedError):
+        bus.lose()
+    async with asyncio.timeout(5.0):
+        with pytest.raises(BusClosedError):
+            await bus.gap()
+
+
+async def test_gap_of_a_bus_that_closes_meanwhile_ends(server: MemoryServer) -> None:
+    async with MemoryBus(server, []) as bus:
+        server.is_down = True
+        gap = asyncio.create_task(bus.gap())
+        await asyncio.sleep(0.01)
+        assert not gap.done()
+    async with asyncio.timeout(5.0):
+        with pytest.raises(BusClosedError):
+            await gap
+
+
 async def test_closed_bus_says_so(server: MemoryServer) -> None:
     bus = MemoryBus(server, [])
     with pytest.raises(

@@ -6,8 +6,13 @@ import asyncio
 
 import pytest
 
-from aiopurgatory import Purgatory
+from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.testing import ManualClock, until_pending
+
+
+class Never(DelayedOperation[None]):
+    def try_complete(self) -> bool:
+        return False
 
 
 async def hop(times: int, then: asyncio.Event) -> None:
@@ -105,3 +110,25 @@ async def test_advance_twice_at_once_never_goes_back(clock: ManualClock) -> None
     await asyncio.gather(move(10.0), move(5.0))
     assert seen == sorted(seen)
     assert clock.time() == 10.0
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_advance_in_another_loop_than_its_purgatory_is_refused(is_closed: bool) -> None:
+    """As a test does that calls it beside a TestClient, not through its portal: nothing would happen there."""
+    clock = ManualClock()
+    purgatory = Purgatory(clock=clock)
+
+    async def park() -> None:
+        await purgatory.start()
+        purgatory.watch(Never(30.0), ["key"])
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(park())
+        if is_closed:
+            first.run(purgatory.aclose())
+            second.run(clock.advance(1.0))
+        else:
+            with pytest.raises(RuntimeError, match=r"in the loop of purgatory 'default'.*portal\.call"):
+                second.run(clock.advance(1.0))
+            first.run(clock.advance(1.0))
+        assert clock.time() == 1.0

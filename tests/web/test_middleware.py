@@ -110,6 +110,33 @@ async def test_app_that_knows_no_lifespan_is_opened_by_a_request(purgatory: Purg
     assert purgatory.is_open
 
 
+@pytest.mark.parametrize("answered", [None, "startup.complete", "startup.failed"])
+async def test_lifespan_that_ends_unanswered_closes_nothing(purgatory: Purgatory, answered: str | None) -> None:
+    """An app that takes each scope for a request: servers go on without a lifespan then, unless it is answered."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        if scope["type"] == "lifespan" and answered is not None:
+            await send({"type": f"lifespan.{answered}"})
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    lifespan = Exchange(PurgatoryMiddleware(app, purgatory), given=[{"type": "lifespan.startup"}], type="lifespan")
+    await lifespan.run()
+    assert purgatory.is_open == (answered is None)
+
+
+async def test_app_that_takes_a_lifespan_for_a_request_is_served(purgatory: Purgatory) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        found = await purgatory.wait_for(lambda: b"found", ["key"], timeout=9.0)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": found})
+
+    async with serving(PurgatoryMiddleware(app, purgatory)) as port, httpx.AsyncClient() as client:
+        assert (await client.get(f"http://127.0.0.1:{port}/")).content == b"found"
+
+
 # refusals
 
 
@@ -459,6 +486,7 @@ def test_lifespan_of_a_vanished_loop_closes_nothing_of_the_next() -> None:
     purgatory = Purgatory("both")
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "lifespan.startup.complete"})
         while scope["type"] == "lifespan":
             await receive()
 

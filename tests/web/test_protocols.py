@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -278,10 +279,24 @@ async def test_refusals_are_not_answered_by_respond(polling: Polling) -> None:
     assert (exchange.status, exchange.headers.get(b"x-index")) == (503, None)
 
 
-async def test_respond_that_returns_text_names_the_rule(polling: Polling) -> None:
-    text: Any = lambda polled: ("text", 200, {})  # noqa: E731
-    with pytest.raises(TypeError, match=r"^respond must return a body of bytes, .*got a body 'text'$"):
-        await got(LongPollRoute(polling, resource=names, respond=text), names="a")
+@pytest.mark.parametrize(
+    "made",
+    [
+        "text",
+        None,
+        (b"body", 200),
+        (200, b"body", {}),
+        (b"body", "200", {}),
+        (b"body", 200, None),
+        (b"body", 200, [("x", "7")]),
+        (b"body", 200, {"x": 7}),
+    ],
+    ids=repr,
+)
+async def test_respond_that_returns_something_else_names_the_rule(polling: Polling, made: Any) -> None:
+    rule = r"^respond must return a body of bytes, or \(body, status, headers\) .*, got "
+    with pytest.raises(TypeError, match=rule + re.escape(repr(made)) + "$"):
+        await got(LongPollRoute(polling, resource=names, respond=lambda polled: made), names="a")
 
 
 async def test_poll_of_a_log_is_answered_by_respond() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from mypy_extensions import i64
 
 from .bell import NO_CHECK
-from .calls import Calls
+from .calls import Calls, ReadingOperation
 from .deadlines import ClockAlarm
 from .endings import attempt
 from .loop import Loop
@@ -147,12 +147,20 @@ class KeyChecks:
         return False
 
     def is_about_to_check(self, op: Operation) -> bool:
-        """Is a key of *op* marked, coming, or being checked in slices that may not have reached *op* yet?"""
+        """Is a key of *op* marked, coming, or being checked in slices that may not have reached *op* yet?
+
+        Or has a check with a limit had others read since *op* last did? What it finds may be theirs.
+        """
         is_working = self._steps is not None
         if EVERY_KEY in self._soon or (is_working and self._soon_key is EVERY_KEY):
             return True
+        reading = op._op_reading if isinstance(op, ReadingOperation) else None
+        seen = self.newest if reading is None else reading.seen
         for key in op._op_keys:
             if key in self._soon or key in self.coming:
+                return True
+            line = self._watchers.by_key.get(key)
+            if isinstance(line, WaitLine) and line.newest > seen:
                 return True
         for call in self.calls.passed:
             if call.key in op._op_keys:

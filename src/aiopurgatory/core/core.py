@@ -269,6 +269,7 @@ class Core(Owner):
         self.loop.check_thread()
         ops = self.waiting(key)
         for op in ops:  # atomic: no await. Unlink all first: a hook that calls this again finds none
+            op._op_due = NOT_DUE  # no check is missing, even in its last read
             unlink(op, outcome)
         call_each_then_raise(ops, publish_it)
         return ops

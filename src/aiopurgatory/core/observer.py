@@ -46,7 +46,8 @@ class Observer:
         """The operation *op* missed a check. Called just before ended().
 
         Its condition held at the deadline, and it completed then, but none of its keys had been checked: a call of
-        ``check_and_complete()`` is missing.
+        ``check_and_complete()`` is missing. Not told of an awaited condition if a check with a limit has come since its
+        read before: the last read may find what another operation was to read.
         """
 
     def closed(self, what: Any) -> None:

@@ -126,7 +126,9 @@ class ManualClock:
         Returns when every due callback has run, and no task can go on by itself; see settle().
 
         Args: seconds: 0 or more, rounded to the nearest nanosecond.
-        Raises: ValueError: *seconds* is negative or NaN.
+        Raises:
+            ValueError: *seconds* is negative or NaN.
+            RuntimeError: an open purgatory waits by this clock in another loop.
         """
         if not seconds >= 0:
             raise ValueError(f"seconds must be >= 0, got {seconds!r}")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Unpack
 
+from ..arguments import require_methods
 from ..bus.engine import Hear, Link, Lost
 from ..bus.server import BusOptions, ServerBus
 from ..bus.targets import Target
@@ -49,23 +50,34 @@ class MemoryBus(ServerBus):
         server: the MemoryServer. Buses on the same one reach each other.
         targets: purgatories and long polls to check, as for Bus.
         options: name, heartbeat, timeout, spread and observers, as for PostgresBus.
+
+    Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
     """
 
     def __init__(self, server: MemoryServer, targets: Iterable[Target], **options: Unpack[BusOptions]) -> None:
+        require_methods("server", server, ("deliver",), "MemoryServer")
         self._memory = MemoryEngine(server)
         super().__init__(self._memory, targets, **options)
 
     def lose(self) -> None:
-        """Lose every message to this bus until gap() is called, or until the bus notices a missing echo."""
+        """Lose every message to this bus until gap() is called, or until the bus notices a missing echo.
+
+        Raises: BusClosedError: the bus is not open.
+        """
+        self._check_here()
         if self._memory.link is not None:
             self._memory.link.is_deaf = True
 
     async def gap(self) -> None:
-        """Break the link, then wait until the bus is connected again and has checked everything."""
+        """Break the link, then wait until the bus is connected again and has checked everything.
+
+        Raises: BusClosedError: the bus is not open, or closes meanwhile.
+        """
         gaps = self.statistics().gaps
         if self._memory.link is not None:
             self._memory.link.break_off()
-        while self.statistics().gaps == gaps or not self.statistics().connected:  # noqa: ASYNC110 in a test
+        while self.statistics().gaps == gaps or not self.statistics().connected:
+            self._check_here()
             await asyncio.sleep(0.001)
 
 

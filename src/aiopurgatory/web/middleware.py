@@ -91,6 +91,8 @@ class PurgatoryMiddleware:
         return self._desk.refusals.answer_handler(exc)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        loop, is_answered = asyncio.get_running_loop(), False
+
         async def receive_and_open() -> Message:
             message: Message = await receive()
             if message["type"] == "lifespan.startup":
@@ -102,12 +104,14 @@ class PurgatoryMiddleware:
                 await self._desk.aclose()
 
         async def close_and_send(message: Message) -> None:
+            nonlocal is_answered
+            is_answered = is_answered or message["type"].startswith("lifespan.")
             if message["type"].startswith("lifespan.shutdown."):  # the server may cancel this once it hears that
                 await close()
             await send(message)
 
-        loop = asyncio.get_running_loop()
         try:
             await self._app(scope, receive_and_open, close_and_send)
         finally:
-            await close()
+            if is_answered:  # else it took this for a request, and the server goes on without a lifespan
+                await close()

@@ -133,11 +133,14 @@ def _wait(request: PollRequest[Any], policy: Policy) -> tuple[float, int | None]
 def _own_answer(respond: Respond, polled: Answer) -> Answer:
     """Return the answer that *respond* makes of *polled*, whose headers it keeps or replaces."""
     made = respond(polled)
-    body, status, headers = made if isinstance(made, tuple) else (made, 200, {})
-    if not isinstance(body, bytes):
-        raise TypeError(
-            f"respond must return a body of bytes, or with it a status and headers, got a body {body!r:.100}"
-        )
+    match made if isinstance(made, tuple) else (made, 200, {}):
+        case bytes(body), int(status), Mapping() as headers if all(
+            isinstance(value, str) for value in headers.values()
+        ):
+            pass
+        case _:
+            rule = "a body of bytes, or (body, status, headers) with an int and a dict of str"
+            raise TypeError(f"respond must return {rule}, got {made!r:.100}")
     own = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
     raw_headers = [*[each for each in polled.raw_headers if each[0] not in own], *own.items()]
     return Answer(status, b"" if status in NO_BODY else body, raw_headers, polled.version)
