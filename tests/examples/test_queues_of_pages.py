@@ -1,11 +1,14 @@
-"""The queues in memory of docs/job-queue.md, as their reader would run them."""
+"""The queues in memory of docs/job-queue.md and docs/kafka-operations.md, as their reader would run them."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
 import httpx
+
+from aiopurgatory import Purgatory
 
 from .helpers import DOCS
 
@@ -36,3 +39,21 @@ async def test_lease_of_before_a_restart_ends_no_lease_of_now() -> None:
             assert (await worker.delete(f"/leases/{old}")).json() is False
             assert (await worker.delete(f"/leases/{lease}")).json() is True
         old = lease
+
+
+async def test_records_for_two_members_released_at_once_wake_both() -> None:
+    names = program_of("kafka-operations.md")
+    async with Purgatory("share fetch") as purgatory:
+        queue = names["ShareQueue"](purgatory, "orders")
+
+        async def member() -> list[str]:
+            found: list[str] = await purgatory.watch(names["DelayedShareFetch"](queue, 30.0), ["orders"])
+            return found
+
+        members = [asyncio.create_task(member()) for _ in range(3)]
+        await asyncio.sleep(0)
+        queue.release([str(number) for number in range(15)])  # a fetch takes up to 10
+        await asyncio.sleep(0.05)
+        assert [member.done() for member in members] == [True, True, False]
+        members[2].cancel()
+        await asyncio.wait(members)
