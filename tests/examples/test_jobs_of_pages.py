@@ -62,7 +62,7 @@ async def jobs(postgres: Postgres) -> AsyncIterator[Any]:
         await pool.execute(table)
         await pool.execute(names["TRIGGER"])
         made = names["Jobs"](pool, postgres.url(), lease=1.0)
-        async with made.purgatory, made.bus:
+        async with made.opened():
             yield made
 
 
@@ -121,6 +121,29 @@ async def test_postgres_claim_under_way_survives_an_outage(jobs: Any, postgres: 
     await add(jobs, "sweep")
     job = await asyncio.wait_for(worker, 20.0)
     assert job["task"] == "sweep"
+
+
+async def test_postgres_job_of_a_shutdown_goes_to_another_process(jobs: Any, postgres: Postgres) -> None:
+    there = blocks("postgres-jobs.md", "jobs.py")["Jobs"](jobs.pool, postgres.url())  # its leases take 30 s
+    async with asyncpg.create_pool(postgres.url(), min_size=2, max_size=2) as pool, there.opened():
+        here = type(there)(pool, postgres.url())
+        admin = await jobs.pool.acquire()
+        async with here.opened():
+            wait = asyncio.create_task(here.claim(timeout=25.0))
+            waiting = asyncio.create_task(there.claim(timeout=25.0))
+            await until_read(here.purgatory, 1)
+            await until_read(there.purgatory, 1)
+            await admin.execute("BEGIN; LOCK TABLE jobs; ALTER TABLE jobs DISABLE TRIGGER ALL")
+            here.purgatory.check_and_complete("jobs", limit=1)
+            await asyncio.sleep(0.1)  # the claim is on its way
+            await admin.execute("INSERT INTO jobs (task) VALUES ('sweep')")
+            await admin.execute("ALTER TABLE jobs ENABLE TRIGGER ALL; COMMIT")
+        await jobs.pool.release(admin)
+        with pytest.raises(PurgatoryClosedError):
+            await wait
+        job = await asyncio.wait_for(waiting, 5.0)
+        assert job["task"] == "sweep"
+        assert await there.done(job)
 
 
 async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis) -> None:
