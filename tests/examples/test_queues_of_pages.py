@@ -1,4 +1,4 @@
-"""The queues in memory of docs/job-queue.md and docs/kafka-operations.md, as their reader would run them."""
+"""What docs/job-queue.md, kafka-operations.md and limits-and-leases.md keep in memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import httpx
+import pytest
 
 from aiopurgatory import Purgatory
 
@@ -19,7 +20,7 @@ def program_of(page: str) -> dict[str, Any]:
     source = "\n".join(
         re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
     )
-    exec(re.sub(r"^asyncio\.run\(.*$", "", source, flags=re.MULTILINE), names)
+    exec(re.sub(r"^(print\()?asyncio\.run\(.*$", "", source, flags=re.MULTILINE), names)
     return names
 
 
@@ -57,3 +58,12 @@ async def test_records_for_two_members_released_at_once_wake_both() -> None:
         assert [member.done() for member in members] == [True, True, False]
         members[2].cancel()
         await asyncio.wait(members)
+
+
+async def test_users_that_call_no_more_leave_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    names = program_of("limits-and-leases.md")
+    await names["main"]()
+    async with asyncio.timeout(5.0):
+        while names["started"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert capsys.readouterr().out == "['at once', 'at once', 'waited', 'at once']\n"
