@@ -47,7 +47,8 @@ async def result(purgatory: Purgatory, job: Job, *, timeout: float | None) -> An
     async def is_over() -> bool:
         return await job.status() in (JobStatus.complete, JobStatus.not_found)
 
-    await purgatory.wait_for(is_over, [job.job_id], timeout=timeout)
+    # arq ends some jobs without the hook: those that expire, are aborted before their start, or whose worker has died.
+    await purgatory.wait_for(is_over, [job.job_id], timeout=timeout, every=10.0)
     return await job.result()
 
 

@@ -44,7 +44,8 @@ class Announce(TaskiqMiddleware):
 
 async def result(purgatory: Purgatory, task: AsyncTaskiqTask[Any], *, timeout: float | None) -> TaskiqResult[Any]:
     """Same as ``task.wait_result()``. Raises: TimeoutError: it has not ended in time."""
-    await purgatory.wait_for(task.is_ready, [task.task_id], timeout=timeout)
+    # A worker may die between the result and its publish.
+    await purgatory.wait_for(task.is_ready, [task.task_id], timeout=timeout, every=10.0)
     return await task.get_result()
 
 

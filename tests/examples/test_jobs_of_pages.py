@@ -14,6 +14,7 @@ redis_asyncio = pytest.importorskip("redis.asyncio")
 
 from private_servers import Postgres, Redis  # noqa: E402
 
+from aiopurgatory import PurgatoryClosedError  # noqa: E402
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
 from aiopurgatory.testing import until_pending  # noqa: E402
 
@@ -61,7 +62,7 @@ async def jobs(postgres: Postgres) -> AsyncIterator[Any]:
         await pool.execute(table)
         await pool.execute(names["TRIGGER"])
         made = names["Jobs"](pool, postgres.url(), lease=1.0)
-        async with made.purgatory, made.bus:
+        async with made.opened():
             yield made
 
 
@@ -122,11 +123,34 @@ async def test_postgres_claim_under_way_survives_an_outage(jobs: Any, postgres: 
     assert job["task"] == "sweep"
 
 
+async def test_postgres_job_of_a_shutdown_goes_to_another_process(jobs: Any, postgres: Postgres) -> None:
+    there = blocks("postgres-jobs.md", "jobs.py")["Jobs"](jobs.pool, postgres.url())  # its leases take 30 s
+    async with asyncpg.create_pool(postgres.url(), min_size=2, max_size=2) as pool, there.opened():
+        here = type(there)(pool, postgres.url())
+        admin = await jobs.pool.acquire()
+        async with here.opened():
+            wait = asyncio.create_task(here.claim(timeout=25.0))
+            waiting = asyncio.create_task(there.claim(timeout=25.0))
+            await until_read(here.purgatory, 1)
+            await until_read(there.purgatory, 1)
+            await admin.execute("BEGIN; LOCK TABLE jobs; ALTER TABLE jobs DISABLE TRIGGER ALL")
+            here.purgatory.check_and_complete("jobs", limit=1)
+            await asyncio.sleep(0.1)  # the claim is on its way
+            await admin.execute("INSERT INTO jobs (task) VALUES ('sweep')")
+            await admin.execute("ALTER TABLE jobs ENABLE TRIGGER ALL; COMMIT")
+        await jobs.pool.release(admin)
+        with pytest.raises(PurgatoryClosedError):
+            await wait
+        job = await asyncio.wait_for(waiting, 5.0)
+        assert job["task"] == "sweep"
+        assert await there.done(job)
+
+
 async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis) -> None:
     names = blocks("from-redis.md", "after.py")
     client = redis_asyncio.Redis.from_url(redis.url(user="default:default-secret"), decode_responses=True)
-    bus = names["bus_of"](redis.url())
-    async with client, names["purgatory"] as purgatory, bus:
+    async with client, names["opened"](redis.url()) as bus:
+        purgatory = names["purgatory"]
         waits = [asyncio.create_task(names["next_job"](client, bus)) for _ in range(8)]
         await until_read(purgatory, 8)
         for number in range(4):
@@ -144,6 +168,24 @@ async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis) -> No
             wait.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
         await until_given_back(names["tasks"])
+
+
+async def test_redis_job_of_a_shutdown_goes_to_another_process(redis: Redis) -> None:
+    here, there = (blocks("from-redis.md", "after.py") for _ in "ab")
+    client = redis_asyncio.Redis.from_url(redis.url(user="default:default-secret"), decode_responses=True)
+    async with client, there["opened"](redis.url()) as other:
+        async with here["opened"](redis.url()) as bus:
+            wait = asyncio.create_task(here["next_job"](client, bus))
+            waiting = asyncio.create_task(there["next_job"](client, other))
+            await until_read(here["purgatory"], 1)
+            await until_read(there["purgatory"], 1)
+            await client.rpush("jobs", "sweep")
+            await client.client_pause(300, all=False)  # of writes
+            here["purgatory"].check_and_complete("jobs", limit=1)
+            await asyncio.sleep(0.1)  # LPOP is on its way
+        with pytest.raises(PurgatoryClosedError):
+            await wait
+        assert await asyncio.wait_for(waiting, 5.0) == "sweep"
 
 
 async def test_redis_before_of_page_works(redis: Redis) -> None:

@@ -14,6 +14,7 @@ import pytest
 from arq import ArqRedis, Worker, create_pool
 from arq.connections import RedisSettings
 from arq.jobs import Job, ResultNotFound
+from arq.worker import JobExecutionFailed
 from private_proxy import Proxy
 from private_servers import Redis
 
@@ -91,6 +92,16 @@ async def test_results_and_errors_are_those_of_arq(redis: Redis) -> None:
             await arq_results.result(purgatory, await queued(pool, "work", 1), timeout=0.01)
         held.clear()
         assert purgatory.num_delayed == 0
+
+
+async def test_job_that_ends_without_the_hook_is_found(redis: Redis) -> None:
+    # So does one that expires, is aborted before its start, or whose worker has died max_tries times.
+    async with served(redis) as (pool, purgatory):
+        job = await pool.enqueue_job("renamed", _defer_by=0.5)
+        assert job is not None
+        async with asyncio.timeout(30.0):  # and not at its deadline
+            with pytest.raises(JobExecutionFailed, match="not found"):
+                await arq_results.result(purgatory, job, timeout=300.0)
 
 
 async def test_results_are_served_over_http(redis: Redis) -> None:
