@@ -94,7 +94,7 @@ async def test_append_of_a_log_never_started_opens_no_connection(
     async with connection.transaction():
         first = await script.append(topic, "a", id="1", connection=connection)
         assert await script.append(topic, "a", id="1", connection=connection) == first
-    assert await connection.fetchval(sessions) == before
+    assert await connection.fetchval(sessions) <= before  # one of an earlier test may have ended meanwhile
     kept = "SELECT expires - touched FROM events_topics WHERE topic = $1"
     assert (await connection.fetchval(kept, topic)).days == 7
 
