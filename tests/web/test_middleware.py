@@ -159,25 +159,27 @@ async def test_refusal_that_leaves_a_handler_is_answered_503(
     assert int(headers[b"content-length"]) == len(exchange.sent[1]["body"])
 
 
-async def test_handler_whose_wait_was_cancelled_is_answered_503(purgatory: Purgatory) -> None:
+async def waiting_for_a_key(purgatory: Purgatory) -> tuple[Exchange, asyncio.Task[None]]:
+    """A request whose handler waits for a key, and the task that runs it."""
+
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         await purgatory.wait_for(lambda: None, [("user", 7)], timeout=60.0)
 
     exchange = exchange_of(purgatory, handler)
     running = asyncio.create_task(exchange.run())
     await until(lambda: purgatory.num_delayed == 1)
+    return exchange, running
+
+
+async def test_handler_whose_wait_was_cancelled_is_answered_503(purgatory: Purgatory) -> None:
+    exchange, running = await waiting_for_a_key(purgatory)
     purgatory.cancel_for_key(("user", 7))
     await running
     assert (exchange.status, dict(exchange.sent[0]["headers"])[b"refused"]) == (503, b"closed")
 
 
 async def test_handler_that_the_server_cancels_is_not_answered(purgatory: Purgatory) -> None:
-    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-        await purgatory.wait_for(lambda: None, [("user", 7)], timeout=60.0)
-
-    exchange = exchange_of(purgatory, handler)
-    running = asyncio.create_task(exchange.run())
-    await until(lambda: purgatory.num_delayed == 1)
+    exchange, running = await waiting_for_a_key(purgatory)
     running.cancel()
     await asyncio.wait([running])
     assert (running.cancelled(), exchange.sent) == (True, [])

@@ -55,7 +55,8 @@ class Reconnecting:
         self._is_stopped = False
         #: Of the last renew(): no failure of the server.
         self._renewal: Exception | None = None
-        #: Set for a moment at each echo, at each acknowledgement, and by stop().
+        #: Set at each echo, at each acknowledgement, and by stop(). Who waits clears it first: a signal handler may
+        #: raise between set() and clear(), and all would spin.
         self._told: Final = asyncio.Event()
         #: The error that broke the last link, or prevented it.
         self.error: Exception | None = None

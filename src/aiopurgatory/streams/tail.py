@@ -187,7 +187,7 @@ class Tail:
         self.lineage: object = None
         #: Changes whenever a listener has something to do.
         self.turn = 0
-        #: Set for a moment at each change of the turn.
+        #: Set at each change of the turn. Who waits clears it first.
         self.changed: Final = asyncio.Event()
         #: Change it after the next read, even if that finds nothing.
         self._is_owed = False
