@@ -345,8 +345,11 @@ def test_bus_of_a_closed_loop_goes_quietly(server: MemoryServer) -> None:
     bus = MemoryBus(server, [])
     loop = asyncio.new_event_loop()
     loop.run_until_complete(bus.start())
+    assert bus.statistics().connected
     loop.close()
     hear_data(bus, "aiopurgatory.events")
+    assert not bus.statistics().connected
+    assert "closed without aclose()" in str(bus.statistics().error)
     del bus, server, loop
     gc.collect()
 

@@ -136,13 +136,15 @@ class Bus(Starting):
             TypeError, ValueError: as publish().
             BusClosedError: the bus is closed, or was never started. If it closes before the loop takes the key, the
                 error goes to the event loop's exception handler.
+            RuntimeError: called in a forked child process.
         """
         encode(key)
         checked_limit(limit)
-        loop = self._loop
-        if not self._is_open or loop is None or loop.is_closed():
-            raise BusClosedError(self._why_closed())
-        self._handover.put((key, limit, limit and object()), loop, self._publish_put)
+        refusal = self._refusal(self._loop)
+        if refusal is not None:
+            raise refusal
+        assert self._loop is not None, "it is open"
+        self._handover.put((key, limit, limit and object()), self._loop, self._publish_put)
 
     def _publish_put(self, put: Any) -> None:
         self.publish(*put[:2])
@@ -185,11 +187,10 @@ class Bus(Starting):
 
     def _is_open_in(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether start() in *loop* has nothing to do. Raises: RuntimeError: it is open elsewhere."""
-        if not self._is_open or self._loop is None or self._loop.is_closed():
-            return False
-        if self._loop is not loop or self._pid != os.getpid():
-            raise RuntimeError(self._why_not_here())
-        return True
+        refusal = self._refusal(loop)
+        if isinstance(refusal, RuntimeError):
+            raise refusal
+        return refusal is None
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """A start in *loop* begins. It may still fail: then the bus stays closed."""
@@ -199,28 +200,23 @@ class Bus(Starting):
 
     def _check_here(self) -> None:
         """Raises: BusClosedError, RuntimeError: the bus is closed, or belongs to another loop, thread or process."""
-        if not self._is_open or self._loop is None or self._loop.is_closed():
-            raise BusClosedError(self._why_closed())
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            loop = None
-        if loop is not self._loop or self._pid != os.getpid():
-            raise RuntimeError(self._why_not_here())
+        refusal = self._refusal(asyncio._get_running_loop())
+        if refusal is not None:
+            raise refusal
 
-    def _why_closed(self) -> str:
-        if self._died is not None:
-            return self._died
-        if self._loop is None:
-            return NOT_STARTED
-        if self._is_open and self._loop.is_closed():
-            return "the bus' event loop was closed without aclose() of the bus"
-        return "the bus is closed"
-
-    def _why_not_here(self) -> str:
+    def _refusal(self, loop: asyncio.AbstractEventLoop | None) -> Exception | None:
+        """Return why the bus cannot be used in *loop*: it is closed, or open elsewhere. None: it is open there."""
+        if not self._is_open or self._loop is None:
+            return BusClosedError(self._died or (NOT_STARTED if self._loop is None else "the bus is closed"))
+        if self._loop.is_closed():
+            return BusClosedError("the bus' event loop was closed without aclose() of the bus")
         if self._pid != os.getpid():
-            return "the bus was started before a fork: make and start another one in the child process"
-        return "the bus belongs to another event loop; from another thread, use publish_threadsafe(key)"
+            return RuntimeError("the bus was started before a fork: make and start another one in the child process")
+        if loop is not self._loop:
+            return RuntimeError(
+                "the bus belongs to another event loop; from another thread, use publish_threadsafe(key)"
+            )
+        return None
 
     def _shut(self) -> None:
         """Count the bus as closed from here on. Idempotent. In a forked child, the bus is the parent's."""

@@ -89,7 +89,7 @@ class LocalBus(Bus):
     _member: _Member | None = None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} {'open' if self._why_not_open() is None else 'closed'}>"
+        return f"<{type(self).__name__} {self.name!r} {'open' if self._refusal(self._loop) is None else 'closed'}>"
 
     async def start(self) -> None:
         """Open the bus in the running loop, and check everything once. While it is open there, a call does nothing.
@@ -140,20 +140,15 @@ class LocalBus(Bus):
         It is connected while it is open, its news is of now, and it has neither gaps nor an outbox. A key that was
         published again before the loop took it counts as received once.
         """
-        member, why = self._member, self._why_not_open()
+        member, refusal = self._member, self._refusal(self._loop)
         return BusStatistics(
             name=self.name,
-            connected=why is None,
-            since_echo=0.0 if why is None else None,
+            connected=refusal is None,
+            since_echo=0.0 if refusal is None else None,
             published=0 if member is None else member.published,
             received=0 if member is None else member.received,
-            error=why if self._is_open else None,
+            error=str(refusal) if refusal is not None and self._is_open else None,
         )
-
-    def _why_not_open(self) -> str | None:
-        if not self._is_open or self._loop is None or self._loop.is_closed():
-            return self._why_closed()
-        return self._why_not_here() if self._pid != os.getpid() else None
 
     def _shut(self) -> None:
         if self._member is not None:

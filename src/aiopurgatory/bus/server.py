@@ -161,7 +161,7 @@ class ServerBus(Bus):
     def statistics(self) -> BusStatistics:
         """Return a snapshot of the bus. May be called at any time, in any thread.
 
-        In a forked child process, a bus of the parent is not connected.
+        In a forked child process, a bus of the parent is not connected; nor is one whose loop was closed.
         """
         exchange, connected = self._reconnecting.exchange, self._is_connected()
         is_alive = self._is_open or self._died is not None
@@ -198,7 +198,7 @@ class ServerBus(Bus):
             logger.warning("bus %r is not connected, and tries again: %s", self.name, self._engine.explain(error))
 
     def _is_connected(self) -> bool:
-        return self._reconnecting.exchange.connected and self._is_open and self._pid == os.getpid()
+        return self._reconnecting.exchange.connected and self._refusal(self._loop) is None
 
     async def _until_up(self, reconnecting: Reconnecting) -> None:
         try:
@@ -209,10 +209,10 @@ class ServerBus(Bus):
             raise BusConnectError(self._engine.explain(exc)) from exc
 
     def _why_not_connected(self) -> str | None:
-        if self._is_open and self._pid != os.getpid():
-            return self._why_not_here()
-        error = self._reconnecting.error if self._is_open else None
-        return self._died if error is None else self._engine.explain(error)
+        refusal, error = self._refusal(self._loop), self._reconnecting.error
+        if refusal is not None and self._is_open:  # of another process, or of a loop that is closed
+            return str(refusal)
+        return self._engine.explain(error) if error is not None and self._is_open else self._died
 
     async def _stop(self, reconnecting: Reconnecting) -> None:
         """End *reconnecting* in bounded time, and drop its connections at once, even if this is cancelled."""
@@ -247,6 +247,6 @@ def hear_data(bus: ServerBus, channel: str) -> None:
     if channel in bus._channels:
         return
     bus._channels.append(channel)
-    if bus._is_open and bus._loop is not None and not bus._loop.is_closed():
+    if bus._loop is not None and bus._refusal(bus._loop) is None:
         why = f"it subscribes to {channel}, too"
         bus._loop.call_soon_threadsafe(bus._reconnecting.renew, why)  # logs are made anywhere
