@@ -101,7 +101,7 @@ async def test_call_that_nobody_uses_costs_little_for_each_that_reads(purgatory:
     tasks = await parked(purgatory, jobs, number)
     for limit in (None, 1):
         began, before = time.process_time(), jobs.claims
-        purgatory.check_and_complete("jobs", limit)
+        purgatory.check_and_complete("jobs", limit=limit)
         while jobs.claims - before < number:  # noqa: ASYNC110 nothing reports it
             await asyncio.sleep(0)
         took.append(time.process_time() - began)

@@ -95,10 +95,18 @@ async def test_check_of_the_twin_of_a_watched_key_is_said(
 
 CHECKS: dict[str, Callable[[Purgatory, Hashable], object]] = {
     "check_and_complete": Purgatory.check_and_complete,
-    "check_and_complete, limit": lambda purgatory, key: purgatory.check_and_complete(key, 1),
+    "check_and_complete, limit": lambda purgatory, key: purgatory.check_and_complete(key, limit=1),
     "notify": Purgatory.notify,
     "notify_threadsafe": Purgatory.notify_threadsafe,
 }
+
+
+@pytest.mark.parametrize("name", ["check_and_complete", "notify", "check_each"])
+async def test_part_of_a_key_is_not_taken_for_a_limit(purgatory: Purgatory, name: str) -> None:
+    """For the key ("orders", 7), pass a tuple: "orders" with limit=7 would wake nobody, in silence."""
+    purgatory.watch(Op(60.0), [("orders", 7)])
+    with pytest.raises(TypeError):
+        getattr(purgatory, name)("orders", 7)
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -40,7 +40,7 @@ async def test_publish_real_server_reaches_the_other_bus(server: Server) -> None
     async with one, other:
         assert there.everything == 1
         for number, key in enumerate(keys):
-            one.publish(key, number or None)
+            one.publish(key, limit=number or None)
         await asyncio.wait_for(one.flush(), 5.0)
         await until(lambda: len(there.keys) == len(keys))
         assert (there.keys, there.limits) == (keys, [None, 1, 2, 3, 4, 5])

@@ -76,13 +76,13 @@ async def test_publish_limit_wakes_so_many_in_each(make_bus: Maker) -> None:
         await until(lambda: one.num_delayed == other.num_delayed == 9)
         jobs.append(1)
         for limit in (1, 2, 1):
-            bus.publish("jobs", limit)
+            bus.publish("jobs", limit=limit)
         await until(lambda: other.num_delayed <= 5)
         await asyncio.sleep(0.02)
         assert [[wait.done() for wait in each] for each in waits.values()] == [[True] * 4 + [False] * 5] * 2
         assert there.limits[:3] == [1, 2, 1]
         bus.publish("jobs")
-        bus.publish("jobs", 1)
+        bus.publish("jobs", limit=1)
         await asyncio.gather(*waits[one], *waits[other])
 
 
@@ -91,7 +91,7 @@ async def test_publish_bad_limit_changes_nothing(make_bus: Maker, limit: Any) ->
     here = Recorder()
     async with make_bus([here]) as bus:
         with pytest.raises((TypeError, ValueError), match="limit must be an int >= 1"):
-            bus.publish("key", limit)
+            bus.publish("key", limit=limit)
         assert (here.keys, bus.statistics().outbox, bus.statistics().published) == ([], 0, 0)
 
 
@@ -133,7 +133,7 @@ async def test_publish_threadsafe_limits_add_up(make_bus: Maker) -> None:
 
         def publish() -> None:
             for _ in range(3):
-                bus.publish_threadsafe("limited", 2)
+                bus.publish_threadsafe("limited", limit=2)
                 bus.publish_threadsafe("key")
             with pytest.raises(ValueError, match="limit must be"):
                 bus.publish_threadsafe("key", limit=0)

@@ -265,7 +265,7 @@ async def test_publish_in_is_told_if_and_only_if_it_commits(server: Server, conn
         with pytest.raises(TypeError, match="key must be"):
             await bus.publish_in(connection, [1])  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="limit must be"):
-            await bus.publish_in(connection, "key", 0)
+            await bus.publish_in(connection, "key", limit=0)
 
 
 @pytest.mark.parametrize("limit", [None, 1])
@@ -277,7 +277,7 @@ async def test_publish_in_a_transaction_repeated_adds_limits_up(
     async with PostgresBus(server.url(), [there]):
         async with connection.transaction():
             for _ in range(3):
-                await script.publish_in(connection, "jobs", limit)
+                await script.publish_in(connection, "jobs", limit=limit)
         await connection.execute("SELECT pg_notify('aiopurgatory', '\"last\"')")
         await until(lambda: "last" in there.keys)
         assert there.keys.count("jobs") == (3 if limit else 1)

@@ -207,9 +207,9 @@ class Waiter:
         self.world.queues[self.key].insert(0, item)
         match self.random.randrange(8):
             case 0:
-                self.world.purgatory.check_and_complete(self.key, 1)
+                self.world.purgatory.check_and_complete(self.key, limit=1)
             case 1:
-                self.world.purgatory.notify(self.key, 1)
+                self.world.purgatory.notify(self.key, limit=1)
 
     def may_fail(self) -> None:
         """Looks fail while the program runs, but few first ones: then nothing would wait."""

@@ -22,10 +22,10 @@ async def test_notify_with_a_limit_answers_the_oldest_polls(polls: Polls) -> Non
     parked = [await polls.park() for _ in range(6)]
     polls.source.values["n"] = 1
     polls.polling.notify("n", limit=1)
-    polls.polling.notify("n", 2)  # the limits of merged calls add up
+    polls.polling.notify("n", limit=2)  # the limits of merged calls add up
     await settle()
     assert [poll.done() for poll in parked] == [True] * 3 + [False] * 3
-    polls.polling.notify("n", 1)
+    polls.polling.notify("n", limit=1)
     polls.polling.notify("n")
     assert [(await poll).status for poll in parked] == [200] * 6
 

@@ -106,7 +106,7 @@ class Bus(Starting):
 
     # use
 
-    def publish(self, key: Hashable, limit: int | None = None) -> None:
+    def publish(self, key: Hashable, *, limit: int | None = None) -> None:
         """Check *key* here, and soon everywhere else. Call it once the change is visible to the others. Never waits.
 
         While a server is down, the key is kept and sent later. More than 10,000 kept keys are replaced by a single
@@ -127,7 +127,7 @@ class Bus(Starting):
         self._check_here()
         self._publish(key, encode(key), None if limit is None else checked_limit(limit))
 
-    def publish_threadsafe(self, key: Hashable, limit: int | None = None) -> None:
+    def publish_threadsafe(self, key: Hashable, *, limit: int | None = None) -> None:
         """Same as publish(), from any thread. Many calls are merged into few wake-ups of the loop.
 
         Calls for a key without a limit are merged into one; those with a limit are not.
@@ -147,7 +147,7 @@ class Bus(Starting):
         self._handover.put((key, limit, limit and object()), self._loop, self._publish_put)
 
     def _publish_put(self, put: Any) -> None:
-        self.publish(*put[:2])
+        self.publish(put[0], limit=put[1])
 
     @abstractmethod
     async def flush(self) -> None:

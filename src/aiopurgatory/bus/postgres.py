@@ -90,7 +90,7 @@ class PostgresBus(ServerBus):
         name, timeout = options.get("name", CHANNEL), options.get("timeout", 5.0)
         super().__init__(PostgresEngine(dsn, name, timeout, targets is not None, password), targets, **options)
 
-    async def publish_in(self, connection: Any, key: Hashable, limit: int | None = None) -> None:
+    async def publish_in(self, connection: Any, key: Hashable, *, limit: int | None = None) -> None:
         """Publish *key* in the transaction of *connection*: all processes check it if and only if that commits.
 
             async with connection.transaction():

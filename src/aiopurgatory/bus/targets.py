@@ -12,7 +12,7 @@ from typing import Protocol, final, runtime_checkable
 class Target(Protocol):
     """Checks keys for a bus, as Purgatory and LongPolling do. The bus calls both methods in the event loop."""
 
-    def notify(self, key: Hashable, limit: int | None = None, /) -> object:
+    def notify(self, key: Hashable, /, *, limit: int | None = None) -> object:
         """Called when the state behind *key* may have changed. Must not block.
 
         Args: limit: of the publish; given only if it has one. A target to which it means nothing calls everything.
@@ -33,7 +33,7 @@ class DataTarget(ABC):
     def notify_all(self) -> object:
         """Called when messages may have been lost."""
 
-    def notify(self, key: Hashable, limit: int | None = None) -> None:  # noqa: B027 for it, no key means anything
+    def notify(self, key: Hashable, /, *, limit: int | None = None) -> None:  # noqa: B027 for it, no key means anything
         """Do nothing."""
 
 
@@ -70,11 +70,13 @@ class Targets:
         self._targets = tuple(other for other in self._targets if other is not target)
 
     def check(self, keys: Iterable[Hashable], limit: int | None = None) -> None:
-        limits = () if limit is None else (limit,)
         for key in keys:
             for target in self._targets:
                 try:
-                    target.notify(key, *limits)
+                    if limit is None:
+                        target.notify(key)
+                    else:
+                        target.notify(key, limit=limit)
                 except (Exception, CancelledError) as exc:  # I11: an operation's failure may be either
                     self._report(exc)
 

@@ -114,7 +114,7 @@ class EntryPoints:
         # Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch. (I1, I4, I12, I15)
         return self._core.park(op, keys, timeout)
 
-    def check_and_complete(self, key: Hashable, limit: SupportsIndex | None = None) -> int:
+    def check_and_complete(self, key: Hashable, *, limit: SupportsIndex | None = None) -> int:
         """Call this when the state behind *key* changes: try every operation waiting under it, oldest first.
 
         Called from a hook during another check, it is queued until that check finishes, and returns 0.
@@ -149,7 +149,7 @@ class EntryPoints:
         self._checks.miss(key)
         return 0
 
-    def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
+    def notify(self, key: Hashable, *, limit: SupportsIndex | None = None) -> None:
         """Same as check_and_complete(), but on the next loop iteration, in slices of at most ``turn_budget``.
 
         Use it for hot keys: repeated calls for a key are merged into one check, and their limits add up. A call for a
@@ -160,7 +160,7 @@ class EntryPoints:
         # Invariants: I8.
         self._checks.mark(key, checked_limit(limit))
 
-    def check_each(self, keys: Items[Hashable], limit: SupportsIndex | None = None) -> int:
+    def check_each(self, keys: Items[Hashable], *, limit: SupportsIndex | None = None) -> int:
         """Check several keys as one step, as after a transaction: in their order, each as by check_and_complete().
 
         What hooks check meanwhile is checked after all of *keys*.

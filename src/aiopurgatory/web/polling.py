@@ -160,7 +160,7 @@ class LongPolling(Starting, Answering[K]):
             refused=dict(self._desk.refusals.by_reason),
         )
 
-    def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
+    def notify(self, key: Hashable, *, limit: SupportsIndex | None = None) -> None:
         """Call this when the state behind *key* changes: answers the polls that watch it, after ``Policy.linger``.
 
         They are checked from the next loop iteration on, in slices of at most ``turn_budget``. Repeated calls for a key
@@ -180,7 +180,7 @@ class LongPolling(Starting, Answering[K]):
         if self.policy.linger and self.purgatory.is_open:
             notify_after(self.policy.linger, self.purgatory, key, limit)
         else:
-            self.purgatory.notify(key, limit)
+            self.purgatory.notify(key, limit=limit)
 
     def notify_all(self) -> None:
         """Call this when notifications may have been lost: checks every poll, as notify() does, without a linger.
@@ -253,7 +253,7 @@ class Linger(DelayedOperation[None]):
 
     def on_complete(self) -> None:
         announce_check(self._purgatory, self._key, False)
-        self._purgatory.notify(self._key, self.limit)
+        self._purgatory.notify(self._key, limit=self.limit)
 
 
 def notify_after(seconds: float, purgatory: Purgatory, key: Hashable, limit: SupportsIndex | None) -> None:
@@ -272,4 +272,4 @@ def notify_after(seconds: float, purgatory: Purgatory, key: Hashable, limit: Sup
             purgatory.watch(wait, [(Linger, key)])
             announce_check(purgatory, key, True)
             return
-    purgatory.notify(key, limit)
+    purgatory.notify(key, limit=limit)
