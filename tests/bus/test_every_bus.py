@@ -186,10 +186,11 @@ def test_publish_other_loop_is_refused(make_bus: Maker) -> None:
         first.run(bus.aclose())
 
 
-async def test_publish_after_a_fork_is_refused(make_bus: Maker) -> None:
+@pytest.mark.parametrize("way", ["publish", "publish_threadsafe"])
+async def test_publish_after_a_fork_is_refused(make_bus: Maker, way: str) -> None:
     def publish() -> str:
         with pytest.raises(RuntimeError) as caught:
-            bus.publish("key")
+            getattr(bus, way)("key")
         found = bus.statistics()
         return f"{found.connected} {found.since_echo} {found.error} {caught.value}"
 

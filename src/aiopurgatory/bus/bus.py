@@ -136,12 +136,11 @@ class Bus(Starting):
             TypeError, ValueError: as publish().
             BusClosedError: the bus is closed, or was never started. If it closes before the loop takes the key, the
                 error goes to the event loop's exception handler.
+            RuntimeError: the bus was started before a fork.
         """
         encode(key)
         checked_limit(limit)
-        loop = self._loop
-        if not self._is_open or loop is None or loop.is_closed():
-            raise BusClosedError(self._why_closed())
+        loop = self._require_open()
         self._handover.put((key, limit, limit and object()), loop, self._publish_put)
 
     def _publish_put(self, put: Any) -> None:
@@ -197,15 +196,18 @@ class Bus(Starting):
         self._loop, self._pid = loop, os.getpid()
         self._handover = Handover(TURN_BUDGET)  # keys may still be under way to an earlier loop
 
-    def _check_here(self) -> None:
-        """Raises: BusClosedError, RuntimeError: the bus is closed, or belongs to another loop, thread or process."""
-        if not self._is_open or self._loop is None or self._loop.is_closed():
+    def _require_open(self) -> asyncio.AbstractEventLoop:
+        """Return its loop. Raises: BusClosedError, RuntimeError: the bus is closed, or belongs to another process."""
+        loop = self._loop
+        if not self._is_open or loop is None or loop.is_closed():
             raise BusClosedError(self._why_closed())
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            loop = None
-        if loop is not self._loop or self._pid != os.getpid():
+        if self._pid != os.getpid():
+            raise RuntimeError(self._why_not_here())
+        return loop
+
+    def _check_here(self) -> None:
+        """Raises: as _require_open(); RuntimeError: the bus belongs to another loop or thread."""
+        if asyncio._get_running_loop() is not self._require_open():
             raise RuntimeError(self._why_not_here())
 
     def _why_closed(self) -> str:
