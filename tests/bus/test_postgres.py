@@ -18,7 +18,7 @@ from aiopurgatory.bus import BusConnectError  # noqa: E402
 from aiopurgatory.bus.postgres import PostgresBus, trigger_sql  # noqa: E402
 
 from .conftest import fixture_of, made  # noqa: E402
-from .servers import PgBouncer, StandbyPostgres, engine_on  # noqa: E402
+from .servers import PgBouncer, StandbyPostgres, engine_on, run_sql  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 
 server = fixture_of(Postgres)
@@ -74,6 +74,20 @@ async def test_publish_leaves_no_setting_behind(server: Server, connection: Any)
         bus.publish("key")
         await bus.flush()
     assert await connection.fetchval("SHOW synchronous_commit") == "on"
+
+
+async def test_restart_gives_the_pid_of_a_session_to_another(
+    server: Server, connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container. The bus waits for its own abandoned sessions, not for that one, which may run for hours."""
+    pid = connection.get_server_pid()
+    monkeypatch.setattr(asyncpg.Connection, "get_server_pid", lambda _: pid)
+    async with PostgresBus(server.url(), [], timeout=1.0) as bus:
+        running = asyncio.create_task(connection.execute("SELECT pg_sleep(60)"))
+        own = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_notif%' AND pid <> $1"
+        await run_sql(server.url(), own, pid)
+        await until(lambda: bus.statistics().gaps == 1 and bus.statistics().connected)
+        running.cancel()
 
 
 NASTY = """we"ird 'Table' %s \\ $$ {x}"""

@@ -40,8 +40,10 @@ _LISTEN: Final = """SET LOCAL lock_timeout = {milliseconds}; SELECT pg_advisory_
 SELECT pg_notification_queue_usage(); {listen};
 SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'"""
 _LISTEN_LOCK: Final = int.from_bytes(b"aiopurg")
-#: The abandoned sessions that still run a statement. An idle one was cut off, and the server does not know it.
-_STILL_RUNNING: Final = "SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND state = 'active'"
+#: The abandoned sessions that still run a statement of a bus. An idle one was cut off, and the server does not know it.
+#: After a restart, a pid may be of another session, such as of a replication, which is always active.
+_STILL_RUNNING: Final = """SELECT pid FROM pg_stat_activity
+WHERE pid = ANY($1::int[]) AND state = 'active' AND query LIKE '%pg_notif%'"""
 
 POOLER: Final = (
     "is there a pgbouncer in transaction mode in between? LISTEN succeeds there but receives nothing: give it the "
