@@ -197,6 +197,21 @@ async def test_trigger_sql_limit_wakes_one_for_each_row(server: Server, connecti
     assert await woken_by(server, connection, "INSERT INTO jobs VALUES (1)") == 3
 
 
+@pytest.mark.parametrize(("sql", "keys"), [("id = id", [1]), ("id = 2", [1, 2])], ids=["same key", "control"])
+async def test_trigger_sql_update_publishes_each_key_once(
+    server: Server, connection: Any, sql: str, keys: list[int]
+) -> None:
+    """With a limit, two messages of one key would wake two."""
+    there = Recorder()
+    await connection.execute("INSERT INTO jobs VALUES (1)")
+    await connection.execute(trigger_sql("jobs", ["$id"], limit=1))
+    async with PostgresBus(server.url(), [there]):
+        await connection.execute(f"UPDATE jobs SET {sql}")
+        await connection.execute("SELECT pg_notify('aiopurgatory', '\"last\"')")
+        await until(lambda: "last" in there.keys)
+        assert there.keys == [*keys, "last"]
+
+
 async def test_trigger_sql_equal_keys_of_a_commit_are_published_once(server: Server, connection: Any) -> None:
     """Without a limit: a check of a key after the commit finds all of it."""
     there = Recorder()

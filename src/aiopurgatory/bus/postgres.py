@@ -339,6 +339,7 @@ def trigger_sql(
     return f"""DO {SCRIPT} BEGIN
 CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {_BODY}
 DECLARE
+    before text;
     line text;
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
@@ -368,12 +369,16 @@ def _name_for(table: str) -> str:
 def _notify(told: str, json: str, limit: int | None) -> str:
     """Return the NOTIFY of one row. A key that is too long must not fail the write: it becomes "check everything".
 
-    Equal messages of one transaction are merged. With a limit, each one has a sender of its own.
+    An UPDATE that keeps the key tells it once. Equal messages of one transaction are merged. With a limit, each one has
+    a sender of its own.
     """
     message = "line" if limit is None else f"'@' || gen_random_uuid() || E'\\n' || line || E'\\n+{limit}'"
     return f"""
+        before := line;
         line := {json};
-        PERFORM pg_catalog.pg_notify({told}, CASE WHEN octet_length(line) > {MAX_LINE} THEN '*' ELSE {message} END);
+        IF line IS DISTINCT FROM before THEN
+            PERFORM pg_catalog.pg_notify({told}, CASE WHEN octet_length(line) > {MAX_LINE} THEN '*' ELSE {message} END);
+        END IF;
     """
 
 
