@@ -80,9 +80,8 @@ class Misuse(Finder):
             elif not self.loop.is_left and self.loop.is_foreign_thread():
                 self._warn_once(
                     "thread",
-                    f"check_and_complete({shown(key)}) was called outside the thread "
-                    "of the purgatory's event loop. It raises RuntimeError as soon as something waits for the key; "
-                    "use notify_threadsafe(key)",
+                    f"check_and_complete({shown(key)}) raises RuntimeError as soon as something waits for the key: "
+                    f"{self.loop.wrong_thread()}",
                 )
             if is_idle:
                 self._idle += 1

@@ -431,11 +431,13 @@ class Purgatory(EntryPoints, Starting):
         A handler of ``signal.signal()`` may also call it. If an exception interrupts the call, as Ctrl-C does, that key
         may be lost, but no other.
 
-        Raises: TypeError: *key* is not hashable.
+        Raises: TypeError: *key* is not hashable. RuntimeError: it was started before a fork.
         """
         require_hashable("key", key)  # here, not in the loop
         if self.is_open:
             self._handover.put(key, self._core.loop.running, self.notify)
+        elif self._core.state == FORKED:
+            raise self._core.refusal()
         elif self._core.loop.running is None:  # never started, and not only closed before its worker threads ended
             self._checks.miss(key)
 

@@ -10,5 +10,5 @@ def event_text(data: str | bytes, name: str | None = None, event_id: str | None 
     """
     text = data if isinstance(data, bytes) else data.encode(errors="replace")
     lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
-    fields = ("" if name is None else f"event: {name}\n") + ("" if event_id is None else f"id: {event_id}\n")
+    fields = ("" if name is None else "event: " + name + "\n") + ("" if event_id is None else "id: " + event_id + "\n")
     return b"%bdata: %b\n\n" % (fields.encode(errors="replace"), lines)

@@ -237,7 +237,7 @@ async def test_check_from_a_thread_is_said_after_many_other_warnings(
         purgatory.watch(Op(60.0), [(f"kind {number}", 7)])
         purgatory.check_and_complete((f"kind {number}", "7"))
     await asyncio.to_thread(purgatory.check_and_complete, "nobody")
-    assert "outside the thread" in warned()[-1]
+    assert "in another thread; from here, use notify_threadsafe(key)" in warned()[-1]
 
 
 @pytest.mark.parametrize("debug", [False, True])

@@ -18,7 +18,7 @@ from aiopurgatory.bus import BusConnectError  # noqa: E402
 from aiopurgatory.bus.postgres import PostgresBus, trigger_sql  # noqa: E402
 
 from .conftest import fixture_of, made  # noqa: E402
-from .servers import PgBouncer, StandbyPostgres, engine_on  # noqa: E402
+from .servers import PgBouncer, StandbyPostgres, engine_on, run_sql  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 
 server = fixture_of(Postgres)
@@ -74,6 +74,20 @@ async def test_publish_leaves_no_setting_behind(server: Server, connection: Any)
         bus.publish("key")
         await bus.flush()
     assert await connection.fetchval("SHOW synchronous_commit") == "on"
+
+
+async def test_restart_gives_the_pid_of_a_session_to_another(
+    server: Server, connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container. The bus waits for its own abandoned sessions, not for that one, which may run for hours."""
+    pid = connection.get_server_pid()
+    monkeypatch.setattr(asyncpg.Connection, "get_server_pid", lambda _: pid)
+    async with PostgresBus(server.url(), [], timeout=1.0) as bus:
+        running = asyncio.create_task(connection.execute("SELECT pg_sleep(60)"))
+        own = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_notif%' AND pid <> $1"
+        await run_sql(server.url(), own, pid)
+        await until(lambda: bus.statistics().gaps == 1 and bus.statistics().connected)
+        running.cancel()
 
 
 NASTY = """we"ird 'Table' %s \\ $$ {x}"""
@@ -181,6 +195,21 @@ async def test_limits_of_one_transaction_by_hand(server: Server, connection: Any
 async def test_trigger_sql_limit_wakes_one_for_each_row(server: Server, connection: Any) -> None:
     await connection.execute(trigger_sql("jobs", ["jobs"], operations=["INSERT"], limit=1))
     assert await woken_by(server, connection, "INSERT INTO jobs VALUES (1)") == 3
+
+
+@pytest.mark.parametrize(("sql", "keys"), [("id = id", [1]), ("id = 2", [1, 2])], ids=["same key", "control"])
+async def test_trigger_sql_update_publishes_each_key_once(
+    server: Server, connection: Any, sql: str, keys: list[int]
+) -> None:
+    """With a limit, two messages of one key would wake two."""
+    there = Recorder()
+    await connection.execute("INSERT INTO jobs VALUES (1)")
+    await connection.execute(trigger_sql("jobs", ["$id"], limit=1))
+    async with PostgresBus(server.url(), [there]):
+        await connection.execute(f"UPDATE jobs SET {sql}")
+        await connection.execute("SELECT pg_notify('aiopurgatory', '\"last\"')")
+        await until(lambda: "last" in there.keys)
+        assert there.keys == [*keys, "last"]
 
 
 async def test_trigger_sql_equal_keys_of_a_commit_are_published_once(server: Server, connection: Any) -> None:

@@ -121,8 +121,12 @@ def child_is_refused(purgatory: Purgatory, new_loop: NewLoop) -> bool:
         async with Purgatory() as own:
             return await own.watch(Wait(0.01), ["key"])
 
-    with pytest.raises(RuntimeError, match="fork"):
-        purgatory.watch(Wait(60.0), ["key"])
+    def watch(key: str) -> None:
+        purgatory.watch(Wait(60.0), [key])
+
+    for call in (watch, purgatory.check_and_complete, purgatory.notify, purgatory.notify_threadsafe):
+        with pytest.raises(RuntimeError, match="fork"):
+            call("key")
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(use_own()) == "time is up"
 

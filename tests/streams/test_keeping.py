@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from bus.servers import run_sql  # type: ignore[import-not-found]
 
+from aiopurgatory import GoneError
 from aiopurgatory.streams import EventLog
 from aiopurgatory.streams.store import NEWEST
 from aiopurgatory.streams.topic_state import DEFAULT_KEEP, Keep, TopicState, in_force, state_of
@@ -19,10 +20,10 @@ from .conftest import ON_SERVERS, Open, log_at
 WEEK = 7 * 86_400.0
 
 
-async def kept(log: EventLog, topic: str) -> list[str]:
+async def kept(log: EventLog, topic: str, after: str | None = None) -> list[str]:
     """Return the data of the events that are kept."""
     last, found = await log.last_id(topic), list[str]()
-    async for event in log.follow(topic):
+    async for event in log.follow(topic, after):
         found.append(event.data)
         if event.id == last:
             break
@@ -148,6 +149,25 @@ async def test_postgres_backlog_of_old_topics_is_deleted_in_batches(
     finally:
         await connection.execute("DELETE FROM events_topics; DELETE FROM events_events")
         await connection.close()
+
+
+@pytest.mark.parametrize("kind", ["postgres"], indirect=True, scope="session")
+async def test_postgres_append_to_a_topic_that_is_being_deleted(url: str, log: Any, topic: str) -> None:
+    """Its oldest events are gone, and listeners are told so. None is missing between others."""
+    for number in range(1, 101):
+        await log.append(topic, str(number))
+    await run_sql(
+        url,
+        f"""UPDATE events_topics SET expires = now() WHERE topic = '{topic}';
+        CREATE TEMP TABLE moved AS TABLE events_events;
+        DELETE FROM events_events;
+        INSERT INTO events_events SELECT * FROM moved ORDER BY random()""",
+    )
+    await log._tables._fetch(log._tables._drop_old, 60)  # one batch
+    await log.append(topic, "new")
+    with pytest.raises(GoneError) as caught:
+        await kept(log, topic)
+    assert await kept(log, topic, caught.value.after) == [*map(str, range(61, 101)), "new"]
 
 
 def test_state_without_bounds_does_not_mention_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -281,6 +282,28 @@ async def test_data_comes_as_it_was(log: EventLog, topic: str, data: str) -> Non
         (data, "näme 😀 :"),
         ("done", "end"),
     ]
+
+
+class Seconds(float):
+    """Its repr is no JSON, as of a numpy.float64."""
+
+    def __repr__(self) -> str:
+        return "Seconds()"
+
+
+def enum_of(kind: type, **members: object) -> Any:
+    return Enum("enum", members, type=kind)
+
+
+async def test_subclasses_of_text_and_numbers_count_by_value(new_log: Open, topic: str) -> None:
+    text = enum_of(str, TOPIC=topic, NAME="token", DATA="a", REASON="enough")
+    log = await new_log(keep_events=enum_of(int, FEW=100).FEW, keep_seconds=Seconds(3_600.0))
+    async with log.run(text.TOPIC, lease=Seconds(15.0)) as run:
+        await run.append(text.DATA, text.NAME)
+        await run.end(text.REASON)
+    events = await collect(log, topic)
+    assert [(event.name, event.data) for event in events] == [("token", "a"), ("end", "enough")]
+    assert Event("1", "a", text.NAME).sse() == Event("1", "a", "token").sse()
 
 
 @pytest.mark.parametrize("character", ["a", "é", "😀", "\x01", '"', "\\", "\u2028"])

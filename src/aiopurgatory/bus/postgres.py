@@ -40,8 +40,10 @@ _LISTEN: Final = """SET LOCAL lock_timeout = {milliseconds}; SELECT pg_advisory_
 SELECT pg_notification_queue_usage(); {listen};
 SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'"""
 _LISTEN_LOCK: Final = int.from_bytes(b"aiopurg")
-#: The abandoned sessions that still run a statement. An idle one was cut off, and the server does not know it.
-_STILL_RUNNING: Final = "SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND state = 'active'"
+#: The abandoned sessions that still run a statement of a bus. An idle one was cut off, and the server does not know it.
+#: After a restart, a pid may be of another session, such as of a replication, which is always active.
+_STILL_RUNNING: Final = """SELECT pid FROM pg_stat_activity
+WHERE pid = ANY($1::int[]) AND state = 'active' AND query LIKE '%pg_notif%'"""
 
 POOLER: Final = (
     "is there a pgbouncer in transaction mode in between? LISTEN succeeds there but receives nothing: give it the "
@@ -337,6 +339,7 @@ def trigger_sql(
     return f"""DO {SCRIPT} BEGIN
 CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {_BODY}
 DECLARE
+    before text;
     line text;
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
@@ -366,12 +369,16 @@ def _name_for(table: str) -> str:
 def _notify(told: str, json: str, limit: int | None) -> str:
     """Return the NOTIFY of one row. A key that is too long must not fail the write: it becomes "check everything".
 
-    Equal messages of one transaction are merged. With a limit, each one has a sender of its own.
+    An UPDATE that keeps the key tells it once. Equal messages of one transaction are merged. With a limit, each one has
+    a sender of its own.
     """
     message = "line" if limit is None else f"'@' || gen_random_uuid() || E'\\n' || line || E'\\n+{limit}'"
     return f"""
+        before := line;
         line := {json};
-        PERFORM pg_catalog.pg_notify({told}, CASE WHEN octet_length(line) > {MAX_LINE} THEN '*' ELSE {message} END);
+        IF line IS DISTINCT FROM before THEN
+            PERFORM pg_catalog.pg_notify({told}, CASE WHEN octet_length(line) > {MAX_LINE} THEN '*' ELSE {message} END);
+        END IF;
     """
 
 

@@ -149,7 +149,7 @@ class Core(Owner):
     def leave_to_parent(self) -> None:
         """Called in the child of a fork: the loop and all pending operations belong to the parent (I15)."""
         self.state = FORKED
-        self.loop.is_left = True
+        self.loop.leave_to_parent()
 
     def work(self) -> bool:
         """Expire, check and purge in one loop iteration, within the budget. Returns: whether work is left."""
@@ -241,8 +241,6 @@ class Core(Owner):
         name = self.loop.name
         if self.state == CLOSED:
             return PurgatoryClosedError(f"purgatory {name!r} is closed")
-        if self.state == FORKED:
-            return RuntimeError(f"purgatory {name!r} was started before a fork; start another one in this process")
         if self.state == NEW:
             return RuntimeError(
                 f"purgatory {name!r} is not started; use 'async with' or await start(); in a web app, in its lifespan"

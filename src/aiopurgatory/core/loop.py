@@ -19,8 +19,9 @@ class Loop:
         self.name = name
         #: The loop itself; None before the first start.
         self.running: Any = None
-        #: The purgatory was closed, or this is a forked child: the loop concerns it no more.
+        #: The purgatory was closed: the loop concerns it no more.
         self.is_left = False
+        self._is_forked = False
         #: A finished Future of the loop.
         self.done: Any = None
         #: Seconds: the purgatory's clock, and the real time that iterations are measured with.
@@ -72,6 +73,13 @@ class Loop:
         self._notes_thread = by_ident and hasattr(running, "_thread_id")
         self.current_task = current_task
 
+    def leave_to_parent(self) -> None:
+        """In the child of a fork, nobody is inside this loop, and every call is refused (I15)."""
+        self._is_forked = True
+        self._by_ident = self._notes_thread = False
+        self._current_loop = int
+        self._is_running = lambda: True
+
     def now(self) -> int:
         """The time in nanoseconds."""
         return floor_ns(self.time())
@@ -105,6 +113,8 @@ class Loop:
             raise RuntimeError(self.wrong_thread())
 
     def wrong_thread(self) -> str:
+        if self._is_forked:
+            return f"purgatory {self.name!r} was started before a fork; start another one in this process"
         return (
             f"purgatory {self.name!r} belongs to another event loop, in another thread; from here, use "
             "notify_threadsafe(key), or loop.call_soon_threadsafe() with any other method; to wait here, make a "

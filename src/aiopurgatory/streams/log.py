@@ -144,7 +144,7 @@ class EventLog(Starting):
             require_int("max_listeners", max_listeners, 1)
         self._store: Final = WatchedStore(store)
         #: The bounds that are given, and whether it was logged that a topic has larger ones.
-        self._keep: Final = Keep(keep_events or 0, keep_bytes or 0, keep_seconds or 0.0)
+        self._keep: Final = Keep(int(keep_events or 0), int(keep_bytes or 0), float(keep_seconds or 0.0))
         self._has_warned = False
         self._window_bytes = window_bytes
         #: Infinite: an unknown topic is an empty one.
@@ -291,7 +291,7 @@ class EventLog(Starting):
         longest = in_force(self._keep).seconds
         require(lease <= longest, "lease", f"at most keep_seconds={longest:g}", lease)
         require(isinstance(resume, bool), "resume", "a bool", resume)
-        return Run(self._new_writer(topic), self._runs, topic, lease, resume, self._keep)
+        return Run(self._new_writer(topic), self._runs, topic, float(lease), resume, self._keep)
 
     async def append(
         self,

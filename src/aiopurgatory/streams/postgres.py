@@ -173,14 +173,18 @@ SELECT version, state, extract(epoch FROM clock_timestamp() - touched)::float8,
 FROM (SELECT) AS always LEFT JOIN mine ON true
 """
 #: The most events to delete. A topic is deleted with its last event, so that a topic of any size, and a backlog of any
-#: length, are deleted in statements that take little time. Returns: whether there may be more.
+#: length, are deleted in statements that take little time. The oldest events go first: an append in between revives the
+#: topic, and listeners are told of what is gone before its events, but not between them. Returns: whether there may be
+#: more.
 _DROP_OLD: Final = """
 WITH old AS (
     SELECT topic FROM "{name}_topics" WHERE expires < clock_timestamp() LIMIT least($1::bigint, 100)
     FOR UPDATE SKIP LOCKED
 ), dropped AS (
     DELETE FROM "{name}_events" WHERE ctid = ANY (ARRAY (
-        SELECT ctid FROM "{name}_events" WHERE topic = ANY (ARRAY (SELECT topic FROM old)) LIMIT $1
+        SELECT oldest.ctid FROM old, LATERAL (
+            SELECT ctid FROM "{name}_events" WHERE topic = old.topic ORDER BY number LIMIT $1
+        ) AS oldest LIMIT $1
     )) RETURNING 1
 ), emptied AS (
     DELETE FROM "{name}_topics" WHERE topic IN (SELECT topic FROM old) AND (SELECT count(*) FROM dropped) < $1

@@ -170,7 +170,7 @@ class RedisStore(ServerStore):
         self, life: str | None, script: str, topic: str, *arguments: str | int
     ) -> tuple[str, list[Any]]:
         assert self._commands is not None, "it is open"
-        key = f"{self._name}:{{{topic}}}"
+        key = self._name + ":{" + topic + "}"  # f"" takes an enum's name
         rest = (2, f"{key}:state", f"{key}:events", *arguments)
         try:
             try:

@@ -85,7 +85,7 @@ class ServerStore(Store, DataTarget):
         observers = log["observers"] = tuple(log.get("observers", ()))
         self._name: Final = prefix + name
         #: One for all processes, whether they share a bus or not.
-        self._channel: Final = require_channel(f"{prefix}aiopurgatory.{name}", "prefix + 'aiopurgatory.' + name")
+        self._channel: Final = require_channel(prefix + "aiopurgatory." + name, "prefix + 'aiopurgatory.' + name")
         self._timeout: Final[float] = options["timeout"]
         self._is_shared: Final = shared is not None
         self._bus: Final[Bus] = shared or kind(address, [], name=self._channel, observers=observers, **options)

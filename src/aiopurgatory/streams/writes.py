@@ -82,7 +82,7 @@ class Appending:
             raise TopicExistsError("it has a run: only the run's producer appends")
         before = next_generation(page, state)
         changed = self._appended(before if self.keep == before.keep else before.keeping(self.keep), page.now)
-        row = (changed.last, f"{END if self.is_end else self.name or ''}\n{self.data}")
+        row = (changed.last, (END if self.is_end else self.name or "") + "\n" + self.data)  # f"" takes an enum's name
         is_plain = bool(page.version) and changed.generations is state.generations
         return Write(commit(page, changed, [row], state, is_plain), changed.id_of(changed.last), changed)
 
