@@ -165,7 +165,7 @@ class Metrics(HistogramObserver):
                 self._move(self._values.look(subject))
             metrics = [metric for instrument in self._instruments.values() for metric in instrument.collect()]
         for metric in metrics:
-            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            metric.samples[:] = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
         worker = GaugeMetricFamily(*WORKER, labels=())
         if subjects:
