@@ -339,6 +339,7 @@ def test_import_of_web_or_metrics_loads_no_streams() -> None:
         ("journal", "pyarrow", "journal"),
         ("metrics", "prometheus_client", "metrics"),
         ("otel", "opentelemetry", "otel"),
+        ("replay.replay", "numpy", "pipeline"),
         ("web.inspector", "starlette", "web"),
     ],
 )

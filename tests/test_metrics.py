@@ -188,6 +188,7 @@ async def test_counters_of_a_name_go_on_when_one_of_two_closes(metrics: Metrics,
         assert scraped(registry)["operations_total{outcome=completed,purgatory=fetch}"] == 4
     Purgatory("never started", observers=[metrics]).close()
     assert open_now(registry) == {}
+    assert "_operations{" not in generate_latest(registry).decode()  # no gauge, not even 0
     async with going_on:
         going_on.watch(Fetch(), ["key"]).force_complete()
         assert scraped(registry)["operations_total{outcome=completed,purgatory=fetch}"] == 5

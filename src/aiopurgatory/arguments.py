@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from inspect import iscoroutinefunction
 from math import inf
@@ -13,6 +14,15 @@ T_co = TypeVar("T_co", covariant=True)
 
 #: Bytes of UTF-8 in a name. The pipeline quarantines a journal's rows of a purgatory with a longer or an empty one.
 LONGEST_NAME: Final = 255
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Raises: ImportError: an import in the block failed. It names the *extra* that brings the package."""
+    try:
+        yield
+    except ImportError as exc:
+        raise ImportError(f'{exc}: pip install "aiopurgatory[{name}]"') from exc
 
 
 class NotStr(Protocol[T_co]):

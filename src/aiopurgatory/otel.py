@@ -7,11 +7,11 @@ from contextvars import Context
 from time import time_ns
 from typing import Any, final
 
-try:
+from .arguments import extra
+
+with extra("otel"):
     from opentelemetry.context import get_current
     from opentelemetry.trace import Status, StatusCode, TracerProvider, get_tracer
-except ImportError as exc:
-    raise ImportError('aiopurgatory.otel needs opentelemetry-api: pip install "aiopurgatory[otel]"') from exc
 
 from .core.kit import Observer, Outcome, core_of, failure_of, is_missed, keys_of
 

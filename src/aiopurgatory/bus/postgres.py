@@ -11,12 +11,11 @@ from secrets import token_hex
 from typing import Any, Final, Unpack
 from urllib.parse import parse_qs
 
-try:
-    import asyncpg as asyncpg
-except ImportError as exc:
-    raise ImportError('buses and logs on PostgreSQL need asyncpg: pip install "aiopurgatory[postgres]"') from exc
+from ..arguments import extra, require_seconds
 
-from ..arguments import require_seconds
+with extra("postgres"):
+    import asyncpg as asyncpg
+
 from ..core.kit import checked_limit
 from .addresses import HostNames, NamesLoop, Password, parse, password_of
 from .engine import CHANNEL, BusyError, Hear, Link, Lost, explained, require_channel

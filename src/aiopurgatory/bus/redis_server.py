@@ -10,13 +10,13 @@ from contextvars import Context
 from math import inf
 from typing import Any, Final, TypeAlias, cast, final
 
-try:
+from ..arguments import extra
+
+with extra("redis"):
     import hiredis
     from redis import exceptions as exceptions
     from redis.asyncio.connection import AbstractConnection, Connection, DefaultParser, parse_url
     from redis.credentials import CredentialProvider
-except ImportError as exc:
-    raise ImportError('buses and logs on Redis need redis-py and hiredis: pip install "aiopurgatory[redis]"') from exc
 
 from ..errors import PurgatoryError
 from .addresses import HostNames, Password, parse, password_of

@@ -10,11 +10,9 @@ NumDelayedRequests) is aiopurgatory_pending_operations, and ExpiresPerSec is
 Labels are bounded: the purgatory's name, the outcome, the operation's class, and why a poll was refused; never a key.
 """
 
-try:
-    import prometheus_client as _prometheus_client  # noqa: F401
-except ImportError as exc:
-    raise ImportError('aiopurgatory.metrics needs prometheus-client: pip install "aiopurgatory[metrics]"') from exc
+from ..arguments import extra
 
-from .collector import Metrics
+with extra("metrics"):
+    from .collector import Metrics
 
 __all__ = ["Metrics"]

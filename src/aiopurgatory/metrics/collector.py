@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import Context
 from threading import Lock
-from typing import Any, Final, Literal, cast, final
+from typing import Any, Final, final
 from weakref import WeakKeyDictionary
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
@@ -25,13 +24,10 @@ from .families import (
     WAIT,
     WAIT_SECONDS,
     WORKER,
-    Changes,
     Family,
     Labels,
-    added_up,
-    families_of,
+    LastValues,
     histogram_of,
-    metric_of,
 )
 from .histograms import OUTCOMES, Histogram, HistogramObserver, KindHistograms
 
@@ -96,33 +92,51 @@ class Metrics(HistogramObserver):
         self._kinds: set[str] = set()
         #: By the names of the purgatory and the class.
         self._histograms: dict[Labels, KindHistograms] = {}
-        self._changes = Changes()
-        self._counts: dict[Family, dict[Labels, float]] = {family: defaultdict(int) for family in FAMILIES}
-        #: Of the counts: a scrape may come in another thread.
-        self._counting = Lock()
-        self._shared = SharedMetrics(registry) if "PROMETHEUS_MULTIPROC_DIR" in os.environ else None
+        # prometheus_client shares its own instruments between processes, through files, but no custom collectors.
+        # Otherwise this collects from the instruments: by themselves, they also export when each was created.
+        shared = registry if "PROMETHEUS_MULTIPROC_DIR" in os.environ else None
+        self._shared = None if shared is None else SharedHistograms(shared)
+        self._instruments = {family: family.instrument(shared) for family in FAMILIES}
+        self._values = LastValues()
+        #: Of the instruments: a scrape may come in another thread.
+        self._moving = Lock()
+        self._timers: dict[Any, asyncio.TimerHandle] = {}
         if self._shared is None:
             registry.register(self)
 
     def opened(self, what: Any) -> None:
         self._open[what] = {}
-        if self._shared is not None:
-            self._shared.opened(what)
-        else:
-            self._count(what)  # now: a log that opens again counts from 0
+        self._cancel_timer(what)
+        self._publish(what)  # now: a log that opens again counts from 0
 
     def closed(self, what: Any) -> None:
         if self._open.pop(what, None) is None:
             return
-        if self._shared is not None:
-            self._shared.closed(what)
-        else:
-            self._count(what)
+        self._cancel_timer(what)
+        with self._moving:
+            self._move(self._values.look(what))
+            self._move(self._values.forget_gauges(what))
 
-    def _count(self, subject: Any) -> None:
-        with self._counting:
-            for family, labels, change in self._changes.look(subject):
-                self._counts[family][labels] += change
+    def _cancel_timer(self, subject: Any) -> None:
+        if subject in self._timers:
+            self._timers.pop(subject).cancel()
+
+    def _publish(self, subject: Any) -> None:
+        """Move the instruments to the values of *subject*; shared ones regularly."""
+        if self._shared is not None:
+            loop = asyncio.get_running_loop()
+            # In an empty context: a request may open the subject, which lives longer.
+            self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject, context=Context())
+        with self._moving:
+            self._move(self._values.look(subject))  # it may raise, as when the disk is full
+
+    def _move(self, values: Iterator[tuple[Family, Labels, float]]) -> None:
+        for family, labels, value in values:
+            instrument = self._instruments[family].labels(*labels)
+            if isinstance(instrument, Gauge):
+                instrument.set(value)
+            else:
+                instrument.inc(value)
 
     def _histograms_of(self, purgatory: Purgatory, kind: type) -> KindHistograms:
         # A class may be named anything, but a scrape is UTF-8.
@@ -142,17 +156,17 @@ class Metrics(HistogramObserver):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics with their current values."""
-        subjects = list(self._open)
-        statistics: dict[Family, list[Any]] = {family: [] for family in FAMILIES}
-        for subject in subjects:
-            self._count(subject)
-            snapshot = subject.statistics()
-            for family in families_of(snapshot):
-                statistics[family].append(snapshot)
-        with self._counting:
-            counts = {family: dict(values) for family, values in self._counts.items()}
-        for family in FAMILIES:
-            yield metric_of(family, added_up(family, statistics[family]) if family.gauge else counts[family])
+        with self._moving:
+            subjects = list(self._open)  # what closes meanwhile waits for this, and is forgotten after it
+            for instrument in self._instruments.values():
+                if isinstance(instrument, Gauge):
+                    instrument.clear()  # of the closed ones
+            for subject in subjects:
+                self._move(self._values.look(subject))
+            metrics = [metric for instrument in self._instruments.values() for metric in instrument.collect()]
+        for metric in metrics:
+            metric.samples[:] = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
         worker = GaugeMetricFamily(*WORKER, labels=())
         if subjects:
             worker.add_metric((), os.getpid())
@@ -166,19 +180,12 @@ class Metrics(HistogramObserver):
         yield histogram_of(LATENESS, lateness)
 
 
-class SharedMetrics:
-    """Publishes the metrics of this process in instruments that PROMETHEUS_MULTIPROC_DIR shares.
-
-    prometheus_client shares its own instruments between processes, through files, but no custom collectors. So the
-    values are moved to such instruments: histograms at each operation, all else once a second.
-    """
+class SharedHistograms:
+    """The histograms that processes share by PROMETHEUS_MULTIPROC_DIR."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._instruments = {family: _instrument(family, registry) for family in FAMILIES}
         self._waits = PrometheusHistogram(*WAIT, buckets=WAIT_SECONDS, registry=registry)
         self._lateness = PrometheusHistogram(*LATENESS, buckets=LATENESS_SECONDS, registry=registry)
-        self._changes = Changes()
-        self._timers: dict[Any, asyncio.TimerHandle] = {}
 
     def forward(self, purgatory: str, kind: str) -> Callable[[Outcome, float, float | None], object]:
         """Return the function that counts the operations of class *kind*."""
@@ -191,37 +198,3 @@ class SharedMetrics:
                 late.observe(lateness)
 
         return observe
-
-    def opened(self, subject: Any) -> None:
-        """Publish the values of *subject* now, and then regularly."""
-        if subject in self._timers:
-            self._timers.pop(subject).cancel()
-        self._publish(subject)
-
-    def closed(self, subject: Any) -> None:
-        """Publish the last counts, and set the gauges back to 0: a shared one cannot be removed."""
-        self._timers.pop(subject).cancel()
-        self._move(self._changes.look(subject))
-        self._move(self._changes.forget_gauges(subject))
-
-    def _publish(self, subject: Any) -> None:
-        loop = asyncio.get_running_loop()
-        # In an empty context: a request may open the subject, which lives longer.
-        self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject, context=Context())
-        self._move(self._changes.look(subject))  # it may raise, as when the disk is full
-
-    def _move(self, changes: Iterator[tuple[Family, Labels, float]]) -> None:
-        """Move each instrument by its change."""
-        for family, labels, change in changes:
-            instrument = self._instruments[family].labels(*labels)
-            if family.greatest:
-                cast(Gauge, instrument).set(self._changes.greatest(family, labels))
-            else:
-                instrument.inc(change)
-
-
-def _instrument(family: Family, registry: CollectorRegistry) -> Counter | Gauge:
-    if not family.gauge:
-        return Counter(*family.head, registry=registry)
-    mode: Literal["livemax", "livesum"] = "livemax" if family.greatest else "livesum"
-    return Gauge(*family.head, registry=registry, multiprocess_mode=mode)

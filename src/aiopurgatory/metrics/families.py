@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
 from ..bus import BusStatistics
@@ -54,6 +55,13 @@ class Family:
         if isinstance(self.values, str):
             return [((), getattr(statistics, self.values))]
         return self.values(statistics)
+
+    def instrument(self, registry: CollectorRegistry | None) -> Counter | Gauge:
+        """Return a new instrument for its values, registered in *registry*."""
+        if not self.gauge:
+            return Counter(*self.head, registry=registry)
+        mode: Literal["livemax", "livesum"] = "livemax" if self.greatest else "livesum"
+        return Gauge(*self.head, registry=registry, multiprocess_mode=mode)
 
 
 def _outcomes(statistics: Statistics) -> Values:
@@ -176,50 +184,36 @@ def families_of(statistics: object) -> tuple[Family, ...]:
     return POLLING if isinstance(getattr(statistics, "refused", None), dict) else LOG
 
 
-def added_up(family: Family, statistics: Iterable[Any]) -> dict[Labels, float]:
-    """The values of *family* by their labels. Values with the same labels are added up."""
-    found: dict[Labels, float] = {}
-    for each in statistics:
-        for labels, value in family.read(each):
-            before = found.get((each.name, *labels), 0)
-            found[each.name, *labels] = max(before, value) if family.greatest else before + value
-    return found
-
-
-class Changes:
-    """The changes of values from one look at a subject to the next."""
+class LastValues:
+    """The values of all subjects at the last look at each."""
 
     def __init__(self) -> None:
         self._last: WeakKeyDictionary[Any, dict[tuple[Family, Labels], float]] = WeakKeyDictionary()
 
     def look(self, subject: Any) -> Iterator[tuple[Family, Labels, float]]:
-        """Yield the change of each value since the last look at *subject*."""
+        """Yield the new value of each gauge, and the increase of each counter since the last look at *subject*."""
         last, statistics = self._last.setdefault(subject, {}), subject.statistics()
         for family in families_of(statistics):
-            for labels, value in added_up(family, [statistics]).items():
+            for more_labels, value in family.read(statistics):
+                labels = (statistics.name, *more_labels)
                 before = last.get((family, labels), 0)
                 last[family, labels] = value
-                # A bus that is started again counts from 0.
-                yield family, labels, value - before if family.gauge or value >= before else value
-
-    def greatest(self, family: Family, labels: Labels) -> float:
-        """The greatest value of all subjects at the last looks."""
-        return max(last.get((family, labels), 0) for last in self._last.values())
+                if family.gauge:
+                    yield family, labels, self._of_all(family, labels)
+                else:  # a bus that is started again counts from 0
+                    yield family, labels, value - before if value >= before else value
 
     def forget_gauges(self, subject: Any) -> Iterator[tuple[Family, Labels, float]]:
-        """Yield the changes of the gauges of *subject*, which has closed: they go back to 0."""
+        """Yield the new value of each gauge without *subject*, which has closed."""
         last = self._last[subject]
-        for family, labels in list(last):
-            if family.gauge:
-                yield family, labels, -last.pop((family, labels))
+        for family, labels in [each for each in last if each[0].gauge]:
+            del last[family, labels]
+            yield family, labels, self._of_all(family, labels)
 
-
-def metric_of(family: Family, values: Mapping[Labels, float]) -> Metric:
-    name, documentation, labels = family.head
-    metric = (GaugeMetricFamily if family.gauge else CounterMetricFamily)(name, documentation, labels=labels)
-    for labelled, value in values.items():
-        metric.add_metric(labelled, value)
-    return metric
+    def _of_all(self, gauge: Family, labels: Labels) -> float:
+        """The value that all subjects with these labels have together."""
+        values = [last[gauge, labels] for last in self._last.values() if (gauge, labels) in last]
+        return max(values, default=0) if gauge.greatest else sum(values)
 
 
 def histogram_of(about: tuple[str, str, Labels], labelled: Iterable[tuple[Labels, Histogram]]) -> Metric:

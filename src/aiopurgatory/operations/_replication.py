@@ -8,7 +8,7 @@ from typing import Any, Final, SupportsIndex, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_int, require_items
-from ..core.kit import AwaitableOperation, is_pending, park_awaited
+from ..core.kit import AwaitableOperation, Outcome, is_pending, park_awaited
 from ..delayed_operation import wait
 from ..errors import DeadlineError, PurgatoryError
 from ..purgatory import Purgatory
@@ -20,7 +20,7 @@ from .thresholds import (
     leave,
     raise_value,
     refuse_other_thread,
-    set_obstacle,
+    set_failure,
 )
 
 
@@ -175,14 +175,14 @@ def move(replicas: BaseReplicas, replica: Any, offset: int) -> None:
 def recount(replicas: BaseReplicas) -> int:
     """Advance the high watermark to the new offsets, or fail the waits. Returns: how many ended."""
     waits, least = replicas._waits, replicas._min_in_sync
-    if waits._failure is not None:
+    if waits._has_failed:
         return 0
     count = len(replicas._offsets)
     if count >= least:
-        set_obstacle(waits, None)
+        set_failure(waits, None)
         return raise_value(waits, min(replicas._offsets.values()))
     found = f"too few in-sync replicas of {described(waits.key)}: {count} (min_in_sync={least})"
-    return set_obstacle(waits, NotEnoughReplicasError(found))
+    return set_failure(waits, NotEnoughReplicasError(found))
 
 
 # several partitions
@@ -222,16 +222,13 @@ class DelayedProduce(AwaitableOperation):
         return not self._needs and self.force_complete()
 
     def on_complete(self) -> dict[Hashable, Exception | None]:
-        self._leave()
         for key, (_, offset) in self._needs.items():
             self._answers[key] = DeadlineError(f"{described(key)} was not acked up to {offset} after {self.timeout} s")
         return self._answers
 
-    def on_cancel(self) -> None:
-        self._leave()
-
-    def on_failure(self, exc: BaseException) -> None:
-        self._leave()
+    def on_end(self, outcome: Outcome) -> None:
+        for thresholds, offset in self._entered:
+            leave(thresholds, offset)
 
     def watch_in(self, purgatory: Purgatory) -> DelayedProduce:
         """Watch it, or complete it if there is nothing to wait for. Returns: itself."""
@@ -249,11 +246,6 @@ class DelayedProduce(AwaitableOperation):
             for thresholds, offset in self._entered:
                 thresholds._queue.add(offset)
         return self
-
-    def _leave(self) -> None:
-        entered, self._entered = self._entered, []
-        for thresholds, offset in entered:
-            leave(thresholds, offset)
 
 
 def checked_need(partition: object, need: object) -> tuple[Thresholds, int]:

@@ -191,9 +191,9 @@ class JoinBarrier(Generic[M]):
         self._check_thread()
         if member not in self._members:
             return False
-        if not self.is_closed and member not in self._members.announced:
+        if not self.is_closed and not self._members.is_announced(member):
             with suppress(PurgatoryClosedError):
-                self._close(DelayedJoin(self, self._rebalance_timeout))
+                self._close()
         join = self._members.remove(member)
         if join is not None:
             join.fail(JoinError(f"{described(member)} has left {described(self._key)}"))
@@ -237,7 +237,6 @@ class JoinBarrier(Generic[M]):
         self._admit(member)
         join = self._purgatory.watch(MemberJoin(self, member), [("join", self._key, member)])
         # atomic: no await
-        is_first = len(self._members) == len(self._members.announced)
         earlier = self._members.add(member, join)
         if earlier is not None:
             earlier.fail(JoinError(f"{described(member)} has joined {described(self._key)} again"))
@@ -245,7 +244,7 @@ class JoinBarrier(Generic[M]):
             self._purgatory.check_and_complete(self._key)
             return join
         try:
-            self._close(self._barrier_of_nobody() if is_first else DelayedJoin(self, self._rebalance_timeout))
+            self._close()
         except BaseException:
             join.cancel()
             raise
@@ -265,13 +264,12 @@ class JoinBarrier(Generic[M]):
 
     # the barrier
 
-    def _barrier_of_nobody(self) -> DelayedJoin:
+    def _close(self) -> None:
         timeout = self._rebalance_timeout
-        if self._initial_delay == 0:
-            return DelayedJoin(self, timeout)
-        return InitialDelayedJoin(self, self._initial_delay, inf if timeout is None else timeout)
-
-    def _close(self, barrier: DelayedJoin) -> None:
+        if self._initial_delay == 0 or not self._members.is_new:
+            barrier = DelayedJoin(self, timeout)
+        else:
+            barrier = InitialDelayedJoin(self, self._initial_delay, inf if timeout is None else timeout)
         self._barrier = barrier
         try:
             self._purgatory.watch(barrier, [self._key])
@@ -279,18 +277,16 @@ class JoinBarrier(Generic[M]):
             self._barrier = None
             raise
 
-    def _open(self, barrier: DelayedJoin | None) -> None:
-        """Begin a generation of the members that have joined, unless *barrier* is not the group's any more."""
-        if barrier is not None and self._barrier is not barrier:
-            return
+    def _open(self) -> None:
+        """Begin a generation of the members that have joined."""
         # atomic: no await
-        closed, self._barrier = self._barrier, None
+        barrier, self._barrier = self._barrier, None
         joins = self._members.joins()
         self._generation = self._members.begin(self._generation)
         for join in joins:
             join.pass_on(self._generation)
-        if closed is not barrier and closed is not None:
-            closed.force_complete()
+        if barrier is not None:
+            barrier.force_complete()  # unless that is what opens it
 
     def _give_up(self, barrier: DelayedJoin, exc: BaseException | None) -> None:
         """Fail every join with *exc*, or cancel it."""
@@ -298,12 +294,6 @@ class JoinBarrier(Generic[M]):
             self._barrier = None
         for join in self._members.joins():
             join.fail(exc) if isinstance(exc, Exception) else join.cancel()
-
-    def _undelivered(self, member: M, generation: Generation[M]) -> None:
-        """Remove *member*: its task was cancelled before it received *generation*."""
-        # The others must not rely on it.
-        if self._generation.number == generation.number and not self._members.has_joined(member):
-            self.leave(member)
 
 
 class DelayedJoin(DelayedOperation[None]):
@@ -319,7 +309,8 @@ class DelayedJoin(DelayedOperation[None]):
         return not self._group._members.missing and self.force_complete()
 
     def on_complete(self) -> None:
-        self._group._open(self)
+        if self._group._barrier is self:  # else it has been opened by a join
+            self._group._open()
 
     def on_cancel(self) -> None:
         self._group._give_up(self, None)
@@ -370,7 +361,7 @@ class MemberJoin(DelayedOperation[Generation[M]]):
 
     def on_complete(self) -> Generation[M]:
         if self._generation is None:  # by expire_all(), before the barrier
-            self._group._open(None)
+            self._group._open()
         assert self._generation is not None
         return self._generation
 
@@ -378,4 +369,6 @@ class MemberJoin(DelayedOperation[Generation[M]]):
         self._group._members.withdraw(self.member, self)
 
     def on_undelivered(self, result: Generation[M]) -> None:
-        self._group._undelivered(self.member, result)
+        # The others must not rely on it.
+        if self._group._generation.number == result.number and not self._group.is_waiting(self.member):
+            self._group.leave(self.member)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Generic, TypeVar, final
 
 from ..errors import PurgatoryError
@@ -42,16 +43,22 @@ class Generation(Generic[M]):
         return replace(self, members=tuple(successor if each == member else each for each in self.members))
 
 
+class Standing(Enum):
+    """Why a member is one: a generation had it, or expect() announced it, or its join waits, which may be cancelled."""
+
+    SETTLED = auto()
+    ANNOUNCED = auto()
+    JOINING = auto()
+
+
 class Members(Generic[M, J]):
     """Keeps the join of each member that has one. While the barrier is open, all members are missing."""
 
-    __slots__ = ("_joins", "_members", "_new", "announced")
+    __slots__ = ("_joins", "_members")
 
     def __init__(self, expected: Iterable[M]) -> None:
-        self._members: dict[M, None] = dict.fromkeys(expected)  # an ordered set
+        self._members = dict.fromkeys(expected, Standing.SETTLED)  # in their order
         self._joins: dict[M, J] = {}
-        self.announced: set[M] = set()  # by expect(), and in no generation yet
-        self._new: set[M] = set()  # have joined, and are no members if that join is cancelled
 
     def __len__(self) -> int:
         return len(self._members)
@@ -67,6 +74,14 @@ class Members(Generic[M, J]):
         """How many have not joined."""
         return len(self._members) - len(self._joins)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no generation had any of them."""
+        return Standing.SETTLED not in self._members.values()
+
+    def is_announced(self, member: M) -> bool:
+        return self._members[member] is Standing.ANNOUNCED
+
     def has_joined(self, member: M) -> bool:
         return member in self._joins
 
@@ -80,18 +95,13 @@ class Members(Generic[M, J]):
 
     def expect(self, member: M) -> None:
         """Announce *member*. If it has joined, it is still expected when that join is cancelled."""
-        # atomic: no await
-        if member not in self._members or member in self._new:
-            self._members[member] = None
-            self._new.discard(member)
-            self.announced.add(member)
+        if self._members.get(member) is not Standing.SETTLED:
+            self._members[member] = Standing.ANNOUNCED
 
     def add(self, member: M, join: J) -> J | None:
         """Count the *join* of *member*. Returns: the earlier join that it replaces."""
         # atomic: no await
-        if member not in self._members:
-            self._members[member] = None
-            self._new.add(member)
+        self._members.setdefault(member, Standing.JOINING)
         earlier = self._joins.get(member)
         self._joins[member] = join
         return earlier
@@ -101,25 +111,21 @@ class Members(Generic[M, J]):
         # atomic: no await
         if self._joins.get(member) is join:
             del self._joins[member]
-            if member in self._new:
-                self.remove(member)
+            if self._members[member] is Standing.JOINING:
+                del self._members[member]
 
     def remove(self, member: M) -> J | None:
         """Remove *member*. Returns: its join."""
         # atomic: no await
         del self._members[member]
-        self.announced.discard(member)
-        self._new.discard(member)
         return self._joins.pop(member, None)
 
     def replace(self, member: M, successor: M) -> J | None:
         """Give the place of *member* to *successor*, which has not joined. Returns: the join of *member*."""
         # atomic: no await
-        self._members = {successor if each == member else each: None for each in self._members}
-        if member in self.announced:
-            self.announced.remove(member)
-            self.announced.add(successor)
-        self._new.discard(member)
+        if not self.is_announced(member):
+            self._members[member] = Standing.SETTLED  # it is missing, even if *member* was here for its join alone
+        self._members = {successor if each == member else each: why for each, why in self._members.items()}
         return self._joins.pop(member, None)
 
     def begin(self, earlier: Generation[M]) -> Generation[M]:
@@ -127,8 +133,6 @@ class Members(Generic[M, J]):
         # atomic: no await
         members = tuple(filter(self.has_joined, self._members))
         dropped = tuple(member for member in self._members if member not in self._joins)
-        self._members = dict.fromkeys(members)
+        self._members = dict.fromkeys(members, Standing.SETTLED)
         self._joins.clear()
-        self.announced.clear()
-        self._new.clear()
         return Generation(earlier.number + bool(members), members, dropped)

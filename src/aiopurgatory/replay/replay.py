@@ -15,12 +15,14 @@ from itertools import pairwise
 from math import inf
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
-
+from aiopurgatory.arguments import extra
 from aiopurgatory.core.kit import RANGE, AwaitableOperation
 
 from .target import ReplayTarget, Setting
+
+with extra("pipeline"):
+    import numpy as np
+    import pyarrow as pa
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
