@@ -77,13 +77,13 @@ def test_calls_without_c4_take_more_looks(monkeypatch: pytest.MonkeyPatch) -> No
 def answer_less(monkeypatch: pytest.MonkeyPatch, is_answer: Callable[[Operation], bool]) -> None:
     """A try counts only if *is_answer*, too."""
     real = Calls._try
-    monkeypatch.setattr(Calls, "_try", lambda self, key, op, number: real(self, key, op, number) and int(is_answer(op)))
+    monkeypatch.setattr(Calls, "_try", lambda self, key, op, *of: real(self, key, op, *of) and int(is_answer(op)))
 
 
 def answer_more(monkeypatch: pytest.MonkeyPatch, is_answer: Callable[[Operation], bool]) -> None:
     """A try counts if *is_answer*, too."""
     real = Calls._try
-    monkeypatch.setattr(Calls, "_try", lambda self, key, op, number: real(self, key, op, number) or int(is_answer(op)))
+    monkeypatch.setattr(Calls, "_try", lambda self, key, op, *of: real(self, key, op, *of) or int(is_answer(op)))
 
 
 def end_looks(monkeypatch: pytest.MonkeyPatch, hands_out: bool) -> None:
