@@ -100,13 +100,13 @@ def end_looks(monkeypatch: pytest.MonkeyPatch, hands_out: bool) -> None:
 
 def busy_waits_take_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """C1: a wait in a read takes the call, and reads once more."""
-    source = textwrap.dedent(inspect.getsource(Calls._give))
+    source = textwrap.dedent(inspect.getsource(Calls.give))
     is_busy = "        elif reading.is_busy or reading.call is not None:\n"
     assert is_busy in source
     changed = source.replace(is_busy, f"{is_busy}            reading.ring(number)\n            limit -= 1\n")
     scope = dict(vars(calls))
     exec(f"from __future__ import annotations\n{changed}", scope)
-    monkeypatch.setattr(Calls, "_give", scope["_give"])
+    monkeypatch.setattr(Calls, "give", scope["give"])
 
 
 def owed_calls_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

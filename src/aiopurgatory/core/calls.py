@@ -122,21 +122,16 @@ class Calls:
         #: How many operations the calls that are given now have ended.
         self.ended = 0
 
-    def give(self, key: Hashable, number: i64, limit: int) -> Iterator[None]:
-        """Have *limit* operations under *key* look, the oldest first. Yields after each look."""
+    def give(self, key: Hashable, number: i64, limit: int, after: int = 0, late: int = 0) -> Iterator[None]:
+        """Have *limit* operations under *key* look, the oldest first. Yields after each look.
+
+        Args: after, late: of a call that was passed on: as for KeyCall.
+        """
         self.ended = 0
         line = self._line_of(key)
-        if line is not None:
-            line.newest = number
-            yield from self._give(line, key, number, limit, 0, line.late)
-
-    def give_on(self, call: KeyCall) -> Iterator[None]:
-        """Have another operation look for *call*."""
-        line = self._line_of(call.key)
-        if line is not None:
-            yield from self._give(line, call.key, call.number, 1, call.after, call.late)
-
-    def _give(self, line: WaitLine, key: Hashable, number: i64, limit: int, after: int, late: int) -> Iterator[None]:
+        if line is None:
+            return
+        line.newest = max(line.newest, number)
         while limit > 0:
             if late != line.late:  # one can look again that was busy, and so has not looked since
                 after, late = 0, line.late

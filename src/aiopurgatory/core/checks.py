@@ -269,7 +269,7 @@ class KeyChecks:
         if self.calls.passed:
             call = self.calls.passed.popleft()
             self._soon_key, self._soon_limit = call.key, 1
-            return self._make(self.calls.give_on(call), True)
+            return self._make(self.calls.give(call.key, call.number, 1, call.after, call.late), True)
         # Unmarked before it is walked: marked again meanwhile, it is walked once more.
         key, limit = self._soon.popitem(last=False)
         self._soon_key, self._soon_limit = key, limit
@@ -308,9 +308,9 @@ class KeyChecks:
     def listed_in_slices(self, key: Hashable) -> Iterator[Operation]:
         """List the operations under *key*, or under every key, in slices (I8)."""
         watchers = self._watchers
-        for keys in watchers.keys_in_slices() if key is EVERY_KEY else ([key],):
-            for each in keys:
-                for ops in watchers.ops_in_slices(self._entry_of(each)):
+        for entries in watchers.in_slices() if key is EVERY_KEY else ([(key, self._entry_of(key))],):
+            for _, entry in entries:
+                for ops in watchers.ops_in_slices(entry):
                     yield from ops
 
     def _try_one(self, key: Hashable, op: Operation) -> int:
