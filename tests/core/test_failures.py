@@ -147,9 +147,12 @@ async def test_cancelled_error_of_a_hook_is_reported_once(
     other = purgatory.watch(Op(1.0), ["key"])
     op.ready = other.ready = True
     if event == "nested":
-        outer = Op(60.0, on_complete=lambda _: purgatory.check_and_complete("key"))
-        purgatory.watch(outer, ["outer"]).ready = True
+        outer = [Op(60.0, on_complete=lambda _: purgatory.check_and_complete("key")), Op(60.0)]
+        for each in outer:
+            purgatory.watch(each, ["outer"]).ready = True
         purgatory.notify("outer")
+        await turns(3)
+        assert [each.outcome for each in outer] == [Outcome.COMPLETED] * 2
     elif event == "soon":
         purgatory.notify("key")
     elif event == "all":

@@ -77,13 +77,13 @@ def test_calls_without_c4_take_more_looks(monkeypatch: pytest.MonkeyPatch) -> No
 def answer_less(monkeypatch: pytest.MonkeyPatch, is_answer: Callable[[Operation], bool]) -> None:
     """A try counts only if *is_answer*, too."""
     real = Calls._try
-    monkeypatch.setattr(Calls, "_try", lambda self, key, op, number: real(self, key, op, number) and int(is_answer(op)))
+    monkeypatch.setattr(Calls, "_try", lambda self, key, op, *of: real(self, key, op, *of) and int(is_answer(op)))
 
 
 def answer_more(monkeypatch: pytest.MonkeyPatch, is_answer: Callable[[Operation], bool]) -> None:
     """A try counts if *is_answer*, too."""
     real = Calls._try
-    monkeypatch.setattr(Calls, "_try", lambda self, key, op, number: real(self, key, op, number) or int(is_answer(op)))
+    monkeypatch.setattr(Calls, "_try", lambda self, key, op, *of: real(self, key, op, *of) or int(is_answer(op)))
 
 
 def end_looks(monkeypatch: pytest.MonkeyPatch, hands_out: bool) -> None:
@@ -100,13 +100,13 @@ def end_looks(monkeypatch: pytest.MonkeyPatch, hands_out: bool) -> None:
 
 def busy_waits_take_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """C1: a wait in a read takes the call, and reads once more."""
-    source = textwrap.dedent(inspect.getsource(Calls._give))
+    source = textwrap.dedent(inspect.getsource(Calls.give))
     is_busy = "        elif reading.is_busy or reading.call is not None:\n"
     assert is_busy in source
     changed = source.replace(is_busy, f"{is_busy}            reading.ring(number)\n            limit -= 1\n")
     scope = dict(vars(calls))
     exec(f"from __future__ import annotations\n{changed}", scope)
-    monkeypatch.setattr(Calls, "_give", scope["_give"])
+    monkeypatch.setattr(Calls, "give", scope["give"])
 
 
 def owed_calls_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

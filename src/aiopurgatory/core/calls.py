@@ -100,7 +100,8 @@ class Calls:
 
     Args:
         line_of: Watchers.line_of(), but reports an exception of the key.
-        look: has an operation under a key look. Returns: 1 if that has ended it, else 0.
+        look: has an operation under a key look, for the check with a number. Returns: 1 if that has ended it, else 0.
+            If a hook raises a BaseException, the key is called so many times on the next iterations.
         mark: calls a key on the next iterations, so many times.
         alarm: has calls that were passed on given on the next iteration.
     """
@@ -108,7 +109,7 @@ class Calls:
     def __init__(
         self,
         line_of: Callable[[Hashable], WaitLine | None],
-        look: Callable[[Hashable, Operation, i64], int],
+        look: Callable[[Hashable, Operation, i64, int], int],
         mark: Callable[[Hashable, int], object],
         alarm: ClockAlarm,
     ) -> None:
@@ -121,21 +122,16 @@ class Calls:
         #: How many operations the calls that are given now have ended.
         self.ended = 0
 
-    def give(self, key: Hashable, number: i64, limit: int) -> Iterator[None]:
-        """Have *limit* operations under *key* look, the oldest first. Yields after each look."""
+    def give(self, key: Hashable, number: i64, limit: int, after: int = 0, late: int = 0) -> Iterator[None]:
+        """Have *limit* operations under *key* look, the oldest first. Yields after each look.
+
+        Args: after, late: of a call that was passed on: as for KeyCall.
+        """
         self.ended = 0
         line = self._line_of(key)
-        if line is not None:
-            line.newest = number
-            yield from self._give(line, key, number, limit, 0, line.late)
-
-    def give_on(self, call: KeyCall) -> Iterator[None]:
-        """Have another operation look for *call*."""
-        line = self._line_of(call.key)
-        if line is not None:
-            yield from self._give(line, call.key, call.number, 1, call.after, call.late)
-
-    def _give(self, line: WaitLine, key: Hashable, number: i64, limit: int, after: int, late: int) -> Iterator[None]:
+        if line is None:
+            return
+        line.newest = max(line.newest, number)
         while limit > 0:
             if late != line.late:  # one can look again that was busy, and so has not looked since
                 after, late = 0, line.late
@@ -146,11 +142,7 @@ class Calls:
             after = number_of(op)
             reading = op._op_reading if isinstance(op, ReadingOperation) else None
             if reading is None:
-                try:
-                    limit -= self._try(key, op, number)
-                except BaseException:
-                    self._mark(key, limit)
-                    raise
+                limit -= self._try(key, op, number, limit)
             elif reading.is_busy or reading.call is not None:
                 line.take()
                 reading.is_out = True
@@ -162,7 +154,7 @@ class Calls:
                 reading.is_out = True
                 reading.call = KeyCall(key, number, after, line.late)
                 limit -= 1
-                self._look(key, op, number)
+                self._look(key, op, number, limit)
             yield
 
     def pass_on(self, reading: Reading) -> None:
@@ -203,13 +195,16 @@ class Calls:
                 reading.is_out = True
                 reading.ring(number)
 
-    def _try(self, key: Hashable, op: Operation, number: i64) -> int:
-        """Have *op*, which looks at once, look. Returns: how many calls that has answered (C2), or ended (C4)."""
+    def _try(self, key: Hashable, op: Operation, number: i64, limit: int) -> int:
+        """Have *op*, which looks at once, look for one of *limit* calls.
+
+        Returns: how many of them that has answered (C2), or ended (C4).
+        """
         if op._op_trying:  # by its deadline or by watch(): a try inside that try could take a second result
             self._mark(key, 1)
             return 1
         has_several = len(op._op_keys) > 1
-        self.ended += self._look(key, op, number)
+        self.ended += self._look(key, op, number, limit)
         if op._op_state == PENDING:
             return int(isinstance(op, ReadingOperation) and op._op_hands_out)
         return int(op._op_state == COMPLETED and not has_several)

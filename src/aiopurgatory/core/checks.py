@@ -41,7 +41,7 @@ class KeyChecks:
         self._tried: Operation | None = None
         self._has_effect = False
         #: Gives the calls of checks with a limit.
-        self.calls: Final = Calls(self._line_of, self._look, self._postpone, alarm)
+        self.calls: Final = Calls(self._line_of, self._walk, self._postpone, alarm)
         #: Checks and marks are numbered in their order. The number of the newest, and of the running check.
         self.newest: i64 = 0
         self._number: i64 = 0
@@ -50,10 +50,11 @@ class KeyChecks:
         self._soon: OrderedDict[Hashable, int] = OrderedDict()
         #: Keys that somebody will mark: until then, an operation that completes at its deadline misses no trigger.
         self.coming: Final[set[Hashable]] = set()
-        # What is left of the check that work() makes; its key; and the number of the newest mark of its key,
+        # What is left of the check that work() makes; its key and limit; and the number of the newest mark of its key,
         # before the check or during it.
         self._steps: Iterator[None] | None = None
         self._soon_key: Hashable = None
+        self._soon_limit = ALL
         self._soon_number: i64 = 0
 
     def check(self, key: Hashable, entry: Any, limit: int) -> int:
@@ -74,26 +75,9 @@ class KeyChecks:
     def check_each(self, keys: tuple[Hashable, ...], limit: int) -> int:
         """Check *keys* as one step: what hooks check meanwhile is checked after all of them. Returns: as check()."""
         self._loop.check_thread()
-        ended = 0
-        left = iter(keys)
-        try:
-            for key in left:
-                entry = self._watchers.entry_of(key)
-                if entry is None:
-                    self.miss(key)
-                elif self._walking:
-                    mark(self._nested, key, limit)
-                else:
-                    ended += self._check_now(key, entry, limit)
-        except BaseException:  # of a hook, or of a key: the rest is checked soon
-            for key in left:
-                self._postpone(key, limit)
-            if not self._walking:
-                self._postpone_nested()
-            raise
-        if not self._walking:
-            self._check_nested()
-        return ended
+        for key in keys:
+            self._loop.guarded(self._ask, key, limit)
+        return 0 if self._walking else self._check_nested(len(self._nested))
 
     def check_all(self) -> int:
         if self._watchers.pending > 0:
@@ -138,9 +122,10 @@ class KeyChecks:
                 for _ in self._steps:
                     if turn_time() >= stop:
                         return True
-            except BaseException:
-                self._postpone(self._soon_key, ALL)  # what is left of it
-                raise
+            except BaseException as exc:
+                self._postpone(self._soon_key, self._soon_limit)  # what is left of it
+                if not isinstance(exc, CancelledError):  # else an operation's failure: the clock task goes on (I11)
+                    raise
             self._steps = self._soon_key = None
             if turn_time() >= stop:
                 return True
@@ -180,15 +165,21 @@ class KeyChecks:
         self.coming.clear()
         self.calls.passed.clear()
 
+    def _ask(self, key: Hashable, limit: int) -> None:
+        """Queue a check of *key*, if anything waits there."""
+        if self._watchers.entry_of(key) is None:
+            self.miss(key)
+        else:
+            mark(self._nested, key, limit)
+
     def _check_now(self, key: Hashable, entry: Any, limit: int) -> int:
         """Make a check, which tells of all that has happened until now. Returns: as check()."""
         self.newest += 1
-        self._number = self.newest
         self._has_effect = False
         if limit == ALL:
-            ended = self._walk(key, entry, ALL)
+            ended = self._walk(key, entry, self.newest, ALL)
         else:
-            for _ in self.calls.give(key, self._number, limit):
+            for _ in self.calls.give(key, self.newest, limit):
                 pass
             ended = self.calls.ended
         self.checks += 1
@@ -196,36 +187,51 @@ class KeyChecks:
             self.without_effect += 1
         return ended
 
-    def _check_nested(self) -> None:
-        """Make the checks that hooks of the last check have called.
+    def _check_nested(self, asked: int = 0) -> int:
+        """Make the checks in the queue: the first *asked* of them, and those that hooks have called.
 
         A chain that ends operations comes to an end. Checks without effect that lead to each other may not: what is
         left of them after the budget is checked on the next iterations.
+
+        Returns: how many operations the first *asked* ended.
         """
+        total = 0
         stop = 0.0
         while self._nested:
             key, limit = self._nested.popitem(last=False)
+            asked -= 1
             entry = self._entry_of(key)
             if entry is None and key is not EVERY_KEY:
                 continue
-            if self._check_now(key, entry, limit) > 0:
+            ended = self._check_now(key, entry, limit)
+            if asked >= 0:
+                total += ended
+            elif ended > 0:
                 stop = 0.0
             elif stop == 0.0:
                 stop = self._loop.turn_time() + self._budget
             elif self._nested and self._loop.turn_time() >= stop:
                 self._finder.endless(key, entry)
                 self._postpone_nested()
+        return total
 
-    def _walk(self, key: Hashable, entry: Any, limit: int) -> int:
-        """Try everything in *entry*, and queue the checks that hooks call meanwhile. Returns: how many that ended.
+    def _walk(self, key: Hashable, entry: Any, number: i64, limit: int) -> int:
+        """Try everything now in *entry*, oldest first: operations added later have seen a later state (I12).
 
-        If a hook raises a BaseException, *key* is checked with *limit* on the next iterations.
+        Checks that hooks call meanwhile are queued. If a hook raises a BaseException, *key* is checked with *limit* on
+        the next iterations.
+
+        Args: number: of the check. Returns: how many operations that ended.
         """
         self._walking = True
+        self._number = number
         try:
-            if entry is None or isinstance(entry, WaitLine):
-                return self._try_all(key, entry)
-            return self._try_one(key, entry)
+            if entry is not None and not isinstance(entry, WaitLine):
+                return self._try_one(key, entry)
+            ended = 0
+            for op in self._watchers.all_pending() if key is EVERY_KEY else listed(entry):
+                ended += self._try_one(key, op)
+            return ended
         except BaseException:
             self._postpone(key, limit)
             self._postpone_nested()
@@ -247,39 +253,26 @@ class KeyChecks:
         if self._soon_key is EVERY_KEY or key is EVERY_KEY or hash(key) == hash(self._soon_key):
             self._soon_number = self.newest
 
-    # A key's __eq__ is the user's code. If it raises, that must not end a check or the clock task (I11).
-
     def _postpone(self, key: Hashable, limit: int) -> None:
-        if self._watchers.pending == 0:
-            return
-        try:
-            self._mark(key, limit)
-        except (Exception, CancelledError) as exc:
-            self._loop.report(None, exc, "a key cannot be compared")
+        if self._watchers.pending > 0:
+            self._loop.guarded(self._mark, key, limit)
 
     def _entry_of(self, key: Hashable) -> Any:
-        try:
-            return self._watchers.by_key.get(key)
-        except (Exception, CancelledError) as exc:
-            self._loop.report(None, exc, "a key cannot be compared")
-            return None
+        return self._loop.guarded(self._watchers.by_key.get, key)
 
     def _line_of(self, key: Hashable) -> WaitLine | None:
-        try:
-            return self._watchers.line_of(key)
-        except (Exception, CancelledError) as exc:
-            self._loop.report(None, exc, "a key cannot be compared")
-            return None
+        line: WaitLine | None = self._loop.guarded(self._watchers.line_of, key)
+        return line
 
     def _next_steps(self) -> Iterator[None]:
         """Begin a call that was passed on, or the check of the key that was marked first."""
         if self.calls.passed:
             call = self.calls.passed.popleft()
-            self._soon_key = call.key
-            return self._make(self.calls.give_on(call), True)
+            self._soon_key, self._soon_limit = call.key, 1
+            return self._make(self.calls.give(call.key, call.number, 1, call.after, call.late), True)
         # Unmarked before it is walked: marked again meanwhile, it is walked once more.
         key, limit = self._soon.popitem(last=False)
-        self._soon_key = key
+        self._soon_key, self._soon_limit = key, limit
         self.newest += 1
         self._soon_number = self.newest
         return self._make(self._try_marked(key) if limit == ALL else self.calls.give(key, self.newest, limit), False)
@@ -288,20 +281,17 @@ class KeyChecks:
         """Make *looks*, and after each the checks that its hooks have called. *has_effect*: do not count them."""
         is_counted = has_effect
         self._has_effect = False
-        try:
-            for _ in looks:
-                if not is_counted:
-                    is_counted = True
-                    self.checks += 1
-                    self.without_effect += 1
-                if self._has_effect and not has_effect:
-                    has_effect = True
-                    self.without_effect -= 1
-                self._check_nested()
-                self._has_effect = False
-                yield
-        except CancelledError:
-            pass  # an operation's failure: it must not be taken for a cancellation of the clock task (I11)
+        for _ in looks:
+            if not is_counted:
+                is_counted = True
+                self.checks += 1
+                self.without_effect += 1
+            if self._has_effect and not has_effect:
+                has_effect = True
+                self.without_effect -= 1
+            self._check_nested()
+            self._has_effect = False
+            yield
 
     def _try_marked(self, key: Hashable) -> Iterator[None]:
         # The ids of the operations with several keys. An id may be reused: then the first try of the operation saw a
@@ -312,31 +302,16 @@ class KeyChecks:
                 if id(op) in met:
                     continue
                 met.add(id(op))
-            self._number = self._soon_number
-            try:  # noqa: SIM105 suppress() is a call
-                self._walk(key, op, ALL)
-            except CancelledError:
-                pass  # as above
+            self._walk(key, op, self._soon_number, ALL)
             yield
 
     def listed_in_slices(self, key: Hashable) -> Iterator[Operation]:
         """List the operations under *key*, or under every key, in slices (I8)."""
         watchers = self._watchers
-        for keys in watchers.keys_in_slices() if key is EVERY_KEY else ([key],):
-            for each in keys:
-                for ops in watchers.ops_in_slices(self._entry_of(each)):
+        for entries in watchers.in_slices() if key is EVERY_KEY else ([(key, self._entry_of(key))],):
+            for _, entry in entries:
+                for ops in watchers.ops_in_slices(entry):
                     yield from ops
-
-    def _try_all(self, key: Hashable, entry: Any) -> int:
-        """Try the operations now in *entry*, oldest first: those added later have seen a later state (I12)."""
-        ended = 0
-        for op in self._watchers.all_pending() if key is EVERY_KEY else listed(entry):
-            ended += self._try_one(key, op)
-        return ended
-
-    def _look(self, key: Hashable, op: Operation, number: i64) -> int:
-        self._number = number
-        return self._walk(key, op, 1)
 
     def _try_one(self, key: Hashable, op: Operation) -> int:
         """Try *op*, waiting under *key*, unless it has ended. Returns: 1 if this ended it, else 0."""

@@ -5,7 +5,6 @@ Operations are tried, registered, given a timeout, tried again, refused and ende
 
 from __future__ import annotations
 
-from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final, final
 
@@ -316,11 +315,7 @@ class Core(Owner):
         """Return True if the time of *op* is up and no check of its keys is on its way."""
         if self.deadlines.is_expiring_all:
             return False
-        try:
-            return not self.checks.is_about_to_check(op)
-        except (Exception, CancelledError) as exc:
-            self.loop.report(op, exc, "a key cannot be compared")
-            return False
+        return self.loop.guarded(self.checks.is_about_to_check, op) is False
 
     # to inspect
 

@@ -1,10 +1,11 @@
 """The event loop as the core sees it: time, thread, calls on the next iteration, and the exception handler.
 
-All of it is passed in: nothing here imports asyncio.
+All of it is passed in: of asyncio, only an exception is imported.
 """
 
 from __future__ import annotations
 
+from asyncio.exceptions import CancelledError
 from collections.abc import Callable
 from typing import Any, final
 
@@ -132,3 +133,14 @@ class Loop:
     def report(self, op: object, exc: BaseException, message: str) -> None:
         """Pass *exc*, which no caller can receive, to the loop's exception handler."""
         self._call_exception_handler({"message": f"aiopurgatory: {message}", "exception": exc, "operation": op})
+
+    def guarded(self, look: Callable[..., Any], *arguments: object) -> Any:
+        """Return ``look(*arguments)``, which compares keys. None: it raised, and that is reported.
+
+        A key's ``__eq__`` is the user's code: it must end neither a check nor the clock task (I11).
+        """
+        try:
+            return look(*arguments)
+        except (Exception, CancelledError) as exc:
+            self.report(None, exc, "a key cannot be compared")
+            return None

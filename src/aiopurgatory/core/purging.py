@@ -6,7 +6,6 @@ key could not be compared.
 
 from __future__ import annotations
 
-from asyncio.exceptions import CancelledError
 from collections.abc import Hashable, Iterator
 from math import inf
 from typing import Final, final
@@ -16,7 +15,7 @@ from .deadlines import ClockAlarm
 from .loop import Loop
 from .observer import Finder
 from .operation import CANCELLED, PENDING, Operation
-from .watchers import Watchers
+from .watchers import Watchers, listed
 
 
 @final
@@ -89,13 +88,9 @@ class Purging:
         self.ended = 0
         self.is_due = False
         self.purges += 1
-        for keys in watchers.keys_in_slices():
-            for key in keys:
-                try:
-                    ops = watchers.waiting(key)
-                except (Exception, CancelledError):
-                    continue
-                for op in ops:
+        for entries in watchers.in_slices():
+            for key, entry in entries:
+                for op in listed(entry):
                     if op._op_state != PENDING:
                         before = watchers.entries
                         # A stored key is found without comparing it, unless others have its hash: it stays, then.

@@ -210,8 +210,8 @@ class Watchers:
         """The lines of keys that more than one waits for. Cost: O(keys)."""
         return [entry for entry in self.by_key.values() if isinstance(entry, WaitLine)]
 
-    def keys_in_slices(self) -> Iterator[list[Hashable]]:
-        """List the keys in slices, though the watchers may change in between: a list of all takes too long (I8).
+    def in_slices(self) -> Iterator[list[tuple[Hashable, Any]]]:
+        """List the keys and their entries in slices, though they may change in between: all at once take too long (I8).
 
         A dict keeps its order: what was listed is at its front, and newcomers are at its end. What was dropped in
         between may have been at the front, so the next slice begins that much earlier. So a key may be listed twice,
@@ -221,14 +221,14 @@ class Watchers:
         place = 0
         while place < left:
             before = self._dropped
-            keys = list(islice(self.by_key, place, place + SLICE))
-            if not keys:
+            found = list(islice(self.by_key.items(), place, place + SLICE))
+            if not found:
                 break
-            yield keys
-            place = max(place + len(keys) - (self._dropped - before), 0)
+            yield found
+            place = max(place + len(found) - (self._dropped - before), 0)
 
     def ops_in_slices(self, entry: Any) -> Iterator[list[Operation]]:
-        """List the operations in an entry in slices: as keys_in_slices(), but each once."""
+        """List the operations in an entry in slices: as in_slices(), but each once."""
         if not isinstance(entry, WaitLine):
             yield listed(entry)
             return
