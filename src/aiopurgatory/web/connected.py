@@ -189,7 +189,6 @@ class Inbox(Client):
             self._kept: list[Message] = []
             hear = _listen(self._receive_ahead, ignore, self.tell)
             self.listening = asyncio.Task(hear, loop=asyncio.get_running_loop())  # as above
-            self.listening.add_done_callback(self._note_change)
         return super().listen(ended)
 
     async def _receive_ahead(self) -> Message:
@@ -200,20 +199,21 @@ class Inbox(Client):
                     await self._changed()
             except TimeoutError:
                 self.tell(UnreadBodyError(f"the body has more than {READ_AHEAD:,} bytes that nobody reads"))
-        message = await next_message(self.from_server)
+        message: Message = await self.from_server()
         self._kept.append(message)
         self._note_change()
         return message
 
     def _is_full(self) -> bool:
-        size = sum(MESSAGE + len(message.get("body", b"")) for message in self._kept)
-        return size >= READ_AHEAD and self._kept[-1].get("more_body", False)
+        if not (self._kept and self._kept[-1].get("more_body")):
+            return False
+        return sum(MESSAGE + len(message.get("body", b"")) for message in self._kept) >= READ_AHEAD
 
     async def _changed(self) -> None:
         self._change = self._change or asyncio.Event()
         await self._change.wait()
 
-    def _note_change(self, _: object = None) -> None:
+    def _note_change(self) -> None:
         if self._change is not None:
             self._change.set()
             self._change.clear()
