@@ -96,7 +96,7 @@ class ReplacedError(PurgatoryError):
 
 
 class UnreadBodyError(PurgatoryError):
-    """The body is too long, or it is not read and has more than 64 parts: no disconnect would be noticed behind it."""
+    """The body is too long, or a middleware keeps it and nobody reads it: no disconnect is noticed behind it."""
 
 
 class ExpiredError(PurgatoryError):

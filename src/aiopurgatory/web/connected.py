@@ -27,8 +27,6 @@ Listen = Callable[[Ended], Callable[[], object]]
 
 logger = logging.getLogger("aiopurgatory")
 
-#: The most parts of an unread body to receive while waiting for a disconnect, which comes after them.
-MAX_PARTS: Final = 64
 #: The most messages to receive once the body is whole. A server sends only the disconnect. A test's stand-in for a
 #: server may send the same message at every call: then it never sends a disconnect.
 MAX_AFTER: Final = 3
@@ -85,21 +83,25 @@ async def next_message(receive: Receive) -> Message:
     return message
 
 
+def ignore() -> None:
+    """What is dropped is not missed."""
+
+
 def listen(receive: Receive, dropped: Callable[[], object], ended: Ended) -> Callable[[], object]:
     """Call *receive* repeatedly, until the client disconnects, and drop what it returns. Returns: stops that.
 
     Args:
         dropped: called when a part of the body is dropped.
-        ended: called with None when the client has disconnected, or if *receive* raises. Else with the reason why a
-            disconnect would not be noticed: the body has more than MAX_PARTS parts, or it is no HTTP request.
+        ended: called with None when the client has disconnected, or if *receive* raises; else with a TypeError: it is
+            not that of an HTTP request.
     """
     # Not by the loop's task factory: an eager task might call *ended* before this returns.
     return asyncio.Task(_listen(receive, dropped, ended), loop=asyncio.get_running_loop()).cancel
 
 
 async def _listen(receive: Receive, dropped: Callable[[], object], ended: Ended) -> None:
-    parts = after = 0
-    while parts < MAX_PARTS and after < MAX_AFTER:
+    after = 0
+    while after < MAX_AFTER:
         message = await next_message(receive)
         kind = message["type"]
         if kind == "http.disconnect":
@@ -110,13 +112,8 @@ async def _listen(receive: Receive, dropped: Callable[[], object], ended: Ended)
             return
         if message.get("body"):
             dropped()
-        if message.get("more_body"):
-            parts += 1
-        else:
-            after += 1
+        after += not message.get("more_body")
         del message  # the next one may come in hours
-    if parts == MAX_PARTS:
-        ended(UnreadBodyError(f"the request has a body in more than {MAX_PARTS} parts; send none"))
 
 
 class Client:
@@ -190,36 +187,27 @@ class Inbox(Client):
     def listen(self, ended: Ended) -> Callable[[], object]:
         if self.listening is None:
             self._kept: list[Message] = []
-            # Not by the loop's task factory: an eager task might call *ended* before this returns.
-            self.listening = asyncio.Task(self._keep(), loop=asyncio.get_running_loop())
+            hear = _listen(self._receive_ahead, ignore, self.tell)
+            self.listening = asyncio.Task(hear, loop=asyncio.get_running_loop())  # as above
         return super().listen(ended)
 
-    async def _keep(self) -> None:
-        after = 0  # messages after the body
-        try:
-            while after <= MAX_AFTER:
-                message = await next_message(self.from_server)
-                is_over = message["type"] == "http.disconnect"
-                if is_over or not after:
-                    self._kept.append(message)
-                    self._note_change()
-                if is_over:
-                    self.tell(None)
-                    return
-                after += not message.get("more_body")
-                del message  # the next one may come in hours
-                if not after:
-                    await self._room()
-        except TimeoutError:
-            self.tell(UnreadBodyError(f"the body has more than {READ_AHEAD} bytes that nobody reads"))
-        finally:
-            self._note_change()
+    async def _receive_ahead(self) -> Message:
+        """Receive and keep the next message, once the app has read what is too much of the body."""
+        while self._is_full():
+            try:
+                async with asyncio.timeout(UNREAD):
+                    await self._changed()
+            except TimeoutError:
+                self.tell(UnreadBodyError(f"the body has more than {READ_AHEAD:,} bytes that nobody reads"))
+        message: Message = await self.from_server()
+        self._kept.append(message)
+        self._note_change()
+        return message
 
-    async def _room(self) -> None:
-        """Wait until the app has read what is too much. Raises: TimeoutError: it has read nothing."""
-        while sum(MESSAGE + len(message.get("body", b"")) for message in self._kept) >= READ_AHEAD:
-            async with asyncio.timeout(UNREAD):
-                await self._changed()
+    def _is_full(self) -> bool:
+        if not (self._kept and self._kept[-1].get("more_body")):
+            return False
+        return sum(MESSAGE + len(message.get("body", b"")) for message in self._kept) >= READ_AHEAD
 
     async def _changed(self) -> None:
         self._change = self._change or asyncio.Event()
@@ -241,8 +229,8 @@ class DisconnectedError(PurgatoryError):
     In Starlette and FastAPI, it is also one of their ``HTTPException``, so they answer it with status 499, and log
     nothing. In Litestar, its status is enough for that. In plain ASGI, catch it and return: nobody reads an answer.
 
-    If the client sends a body that nobody reads, in more than 64 messages, its disconnect would not be noticed. Then
-    this is raised at once, with status 413.
+    With a middleware, a disconnect is not noticed behind a body of more than 64 KiB. If nobody reads that for 10 s,
+    this is raised, with status 413.
     """
 
     headers: None = None  # which Starlette reads
@@ -367,9 +355,7 @@ def _error_for(reason: Exception | None) -> Exception:
         return type(reason)(*reason.args)
     starlette = sys.modules.get("starlette.exceptions")
     kind = DisconnectedError if starlette is None else _answered_by(starlette.HTTPException)
-    if reason is None:
-        return kind()
-    return kind(413, f"the request has a body in more than {MAX_PARTS} parts; read it before the block, or send none")
+    return kind() if reason is None else kind(413, str(reason))
 
 
 @cache

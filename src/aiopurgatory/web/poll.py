@@ -189,10 +189,9 @@ class Answering(Generic[K]):
                 None (default): none. Behind a proxy, the address is the proxy's unless the server trusts its
                 X-Forwarded-For.
             receive: ASGI's. When the client disconnects, the poll ends with status 499, and your handler goes on. Read
-                the request's body first: messages that arrive while the poll waits are dropped, and after 64 of them
-                the answer is 413. If it raises, the client counts as disconnected. None (default): that of the app's
-                PurgatoryMiddleware, which keeps the body. In an app without one, the poll of a disconnected client
-                goes on waiting unless the handler is cancelled.
+                the request's body first: what arrives while the poll waits is dropped. If it raises, the client counts
+                as disconnected. None (default): that of the app's PurgatoryMiddleware, which keeps the body. In an app
+                without one, the poll of a disconnected client goes on waiting unless the handler is cancelled.
             respond: makes the answer, as for LongPollRoute: whether or not there is something new, it gets the body.
 
         Raises: TypeError: *keys* is one str. Errors of a Source, except GoneError, are raised here.

@@ -65,7 +65,7 @@ class LongPolling(Starting, Answering[K]):
         404  NotFoundError: there is no such resource
         409  replaced by a newer poll of the same client, as in Telegram
         410  GoneError: start over, without If-None-Match
-        413  the request has a body in more than 64 parts, or a POST one of more than 1 MiB
+        413  a POST has a body of more than 1 MiB
         503  refused: with Retry-After, and the reason in the header ``refused``: full, group, closed or source
 
     It opens with ``async with polling:`` or start(), or by itself with the first poll in an event loop: an app needs no

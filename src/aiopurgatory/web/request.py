@@ -33,8 +33,6 @@ MAX_BODY: Final = 1 << 20
 MAX_FIELDS: Final = 1_000
 #: Seconds that a body may take to arrive.
 BODY_TIMEOUT: Final = 30.0
-#: The most characters of a Prefer with a cached wait.
-MAX_KEPT: Final = 40
 
 # Unambiguous: at each character, only one part can match. So a match that fails tries nothing twice, and
 # possessive quantifiers (*+) lose no match.
@@ -59,25 +57,16 @@ _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*+)"|([^\s",]++))|[\s,]++')
 _COMPRESSED = re.compile(r"(?:--?|;)(?:gzip|br|deflate|zstd)\Z")
 
 
+@lru_cache(100)  # most clients send the same few
 def wait_preference(prefer: str) -> float | None:
     """Return the seconds of ``Prefer: wait=10``; None if it has no valid wait.
 
     As RFC 7240 demands, values that cannot be parsed are ignored, and so is every ``wait`` but the first. Only the
     first MAX_PARTS preferences are read.
     """
-    if len(prefer) <= MAX_KEPT:
-        return _short(prefer)
-    return _search(prefer) if len(prefer) <= MAX_FIELD else None
-
-
-def _search(prefer: str) -> float | None:
-    found = _WAIT.match(prefer)
+    found = _WAIT.match(prefer) if len(prefer) <= MAX_FIELD else None
     value = found[1].strip() if found and not found[2] else ""
     return float(value.strip('"').replace("\\", "")) if _WHOLE_SECONDS.fullmatch(value) else None
-
-
-#: Most clients send the same few.
-_short = lru_cache(1_000)(_search)
 
 
 def wait_in_query(text: str) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
 
 from ..arguments import Items, require, require_function, require_items, require_plain_function
 from .answer import NO_STORE, REFUSALS, Answer, RequestError
-from .connected import Message, Receive, Scope, Send, deliver, listener, send_answer, start_of
+from .connected import Message, Receive, Scope, Send, deliver, ignore, listener, send_answer, start_of
 from .desk import Policy
 from .poll import Answering, Content, answer_poll
 from .polling import events_of
@@ -33,10 +33,6 @@ LONGEST_PATH: Final = 200
 #: Methods whose request has no body to read.
 _BODILESS: Final = frozenset({"GET", "HEAD"})
 _BODY: Final = "http.response.body"
-
-
-def _ignore() -> None:
-    """Nobody reads the body of a GET."""
 
 
 def path_parameter(scope: Scope) -> Any:
@@ -106,7 +102,7 @@ class Endpoint(ABC):
             since = fields.get("since")
             if since is not None and not isinstance(since, str):
                 raise TypeError(f"since must return a str or None, got {since!r}")
-            return PollRequest(listen=listener(receive, _ignore), **fields)
+            return PollRequest(listen=listener(receive, ignore), **fields)
         except ValueError as exc:  # of int(), or of json.loads()
             return desk.refuse(RequestError(f"the request cannot be read: {exc}"))
         except REFUSALS as exc:
@@ -140,8 +136,7 @@ class LongPollRoute(Endpoint):
     affected. When the server's shutdown time is over and it cancels a poll, the client is answered 503; behind a
     BaseHTTPMiddleware, which is cancelled first, 500.
 
-    A poll is answered 413 if its request has a body in more than 64 parts: servers report a disconnect only after the
-    body. Prefer and If-None-Match are ignored if longer than 8,192 bytes, all lines together. Only the first 100
+    Prefer and If-None-Match are ignored if longer than 8,192 bytes, all lines together. Only the first 100
     preferences and entity tags are read.
 
     With an EventLog, the answer is a JSON array of the events after the client's, each with ``id``, ``name``, ``data``
@@ -259,8 +254,6 @@ class EventRoute(Endpoint):
       when the last client has disconnected. Use uvloop there.)
     - It reaches its age, or *until*: it ends COMPLETED. EventSource reconnects, and resumes from the last id.
     - It is cancelled by one of its keys: it ends at once, and the client reconnects as when the purgatory closes.
-    - The request has a body in more than 64 parts: it ends as when the purgatory closes, since servers report a
-      disconnect only after the body.
     - The same client opens a newer stream or poll of the same resource: the older stream gets an event ``replaced``
       with the reason. Close the EventSource on that event; otherwise it reconnects after a day.
     - GoneError: the stream sends an event ``gone`` with the message, then the state from scratch. It ends if there is
