@@ -23,7 +23,7 @@ import anyio.to_thread
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..arguments import require, require_int, require_name, require_seconds
+from ..arguments import require, require_int, require_name, require_number, require_seconds
 from ..clock import running_loop
 from ..core.kit import Outcome, core_of
 from ..lifecycle import Starting
@@ -122,9 +122,7 @@ class Journal(Recorder, Starting):
         name: str = "journal",
     ) -> None:
         for parameter, value in (("share", share), ("failed_share", failed_share)):
-            if not isinstance(value, (int, float)) or isinstance(value, bool):
-                raise TypeError(f"{parameter} must be a number, got {value!r}")
-            require(0.0 < value <= 1.0, parameter, "> 0 and <= 1", value)
+            require(0.0 < require_number(parameter, value) <= 1.0, parameter, "> 0 and <= 1", value)
         require_seconds("seconds_per_file", seconds_per_file, 0.001, 1e9)
         require_seconds("snapshot_seconds", snapshot_seconds, 0.001, 1e9)
         require_int("rows_per_file", rows_per_file, 1)
