@@ -89,7 +89,8 @@ class Journal(Recorder, Starting):
     It belongs to the event loop it was started in. A closed journal can be started again, in any loop.
 
     Args:
-        folder: made if it is missing; any number of journals may share it. journal.schema describes its layout.
+        folder: a local path, made if it is missing; any number of journals may share it. journal.schema describes its
+            layout.
         share: the share of operations to keep, chosen at random (default: 1, all). Each row's weight makes up for
             those left out. Lower it if the files grow too large.
         failed_share: the same for operations that failed (default: 1).
@@ -133,6 +134,7 @@ class Journal(Recorder, Starting):
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]
         super().__init__(name, rows_per_file, shares, keep_keys, salt, time.time)
         self.folder: Final = Path(folder)
+        require("://" not in str(folder), "folder", "a local path; copy its files to other stores", folder)
         #: The name of this run of this process, in every row and file.
         self.instance = ""
         self._seconds_per_file = seconds_per_file
