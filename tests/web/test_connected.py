@@ -299,7 +299,7 @@ async def test_body_that_a_block_drops_is_warned_of_once(caplog: pytest.LogCaptu
 async def test_body_that_nobody_reads_ends_the_block_if_long() -> None:
     error = await end(await start(block(Messages(*[part(b"x")] * 64))))
     assert isinstance(error, DisconnectedError)
-    assert (error.status_code, "read it before the block, or send none" in str(error)) == (413, True)
+    assert (error.status_code, "send none, or read it before the block" in str(error)) == (413, True)
 
 
 # the error, and mistakes

@@ -211,7 +211,7 @@ class Inbox(Client):
                 if not after:
                     await self._room()
         except TimeoutError:
-            self.tell(UnreadBodyError(f"the body has more than {READ_AHEAD} bytes that nobody reads"))
+            self.tell(UnreadBodyError(f"the request has more than {READ_AHEAD:,} bytes that are not read; send none"))
         finally:
             self._note_change()
 
@@ -285,11 +285,9 @@ def while_connected(receive: Receive | None = None) -> Connected:
     receive(). It adds 6 % of the instructions of a long poll and the POST that ends it, in Starlette under uvicorn with
     h11, and 14 % with httptools.
     """
-    if receive is not None:
-        require_function("receive", receive)
-        owner = getattr(receive, "__self__", None)
-        if getattr(owner, "scope", {}).get("type") == "websocket":
-            raise TypeError(f"receive must be that of an HTTP request, got a WebSocket's, of {type(owner).__name__}")
+    owner = getattr(receive, "__self__", None)
+    if getattr(owner, "scope", {}).get("type") == "websocket":
+        raise TypeError(f"receive must be that of an HTTP request, got a WebSocket's, of {type(owner).__name__}")
     found = listener(receive)
     if found is None:
         raise RuntimeError(
@@ -312,11 +310,16 @@ def listener(receive: Receive | None, dropped: Callable[[], object] = _warn_of_b
     """Return what listens for a client's disconnect: by *receive*, or by a middleware; None: there is neither.
 
     Args: dropped: called when a part of the body is dropped. A middleware keeps it.
+
+    Raises: TypeError: *receive* is not a function.
     """
     owner = client.get(None) if receive is None else getattr(receive, "__self__", None)
     if isinstance(owner, Client):
         return owner.listener()
-    return None if receive is None else partial(listen, receive, dropped)
+    if receive is None:
+        return None
+    require_function("receive", receive)
+    return partial(listen, receive, dropped)
 
 
 @final
@@ -367,9 +370,7 @@ def _error_for(reason: Exception | None) -> Exception:
         return type(reason)(*reason.args)
     starlette = sys.modules.get("starlette.exceptions")
     kind = DisconnectedError if starlette is None else _answered_by(starlette.HTTPException)
-    if reason is None:
-        return kind()
-    return kind(413, f"the request has a body in more than {MAX_PARTS} parts; read it before the block, or send none")
+    return kind() if reason is None else kind(413, f"{reason}, or read it before the block")
 
 
 @cache
