@@ -357,6 +357,7 @@ async def test_snapshots_begin_with_what_counters_grow_from(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"folder": "s3://bucket/journal"}, "folder must be a local path; copy .*, got 's3://bucket/journal'"),
         ({"share": 0.0}, "share must be > 0 and <= 1, got 0.0"),
         ({"share": nan}, "share must be"),
         ({"failed_share": 1.5}, "failed_share must be > 0 and <= 1, got 1.5"),
@@ -374,7 +375,7 @@ async def test_snapshots_begin_with_what_counters_grow_from(tmp_path: Path) -> N
 )
 def test_bad_argument_is_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
-        Journal(tmp_path, **settings)
+        Journal(**{"folder": tmp_path, **settings})
 
 
 async def test_snapshots_name_the_kinds_of_missed_checks(

@@ -68,12 +68,17 @@ def require_int(parameter: str, value: object, least: int | None = None) -> None
         require(value >= least, parameter, f">= {least}", value)
 
 
+def require_number(parameter: str, value: object, rule: str = "a number") -> float:
+    """Return *value*. Raises: TypeError: it is not a number (a bool is not one either)."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise TypeError(f"{parameter} must be {rule}, got {described(value)}")
+    return value
+
+
 def require_seconds(parameter: str, value: object, least: float = 0.0, most: float = inf) -> None:
     """Raises: TypeError: *value* is not a number; ValueError: it is NaN, or not between *least* and *most*."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise TypeError(f"{parameter} must be a number of seconds, got {described(value)}")
     rule = f">= {least:g} s" if most == inf else f"from {least:g} to {most:g} s"
-    require(least <= value <= most, parameter, rule, value)
+    require(least <= require_number(parameter, value, "a number of seconds") <= most, parameter, rule, value)
 
 
 def require_settings(tick: object, wheel_size: object, purge_interval: object) -> None:

@@ -57,6 +57,17 @@ async def test_login_is_needed(path: str) -> None:
         assert (await client.get(path)).status_code == 401
 
 
+@pytest.mark.parametrize("path", ["/runs/f", "/runs/g/events"])
+async def test_token_is_found_behind_a_cookie_of_json(path: str) -> None:
+    async with log, client_of(1) as client:
+        await log.end(path.split("/")[2])
+        (token,) = client.cookies.values()
+        client.cookies.clear()
+        for other, status in [("", 200), ('a={"b": 1}; ', 200), ('a={"b": 1}; no', 401)]:
+            answer = await client.get(path, headers={"cookie": f"{other}token={token}"})
+            assert answer.status_code == status
+
+
 @pytest.mark.parametrize("path", ["/runs/a", "/runs/e/events"])
 async def test_token_expires(path: str) -> None:
     async with log, client_of(1, 0.5) as client:

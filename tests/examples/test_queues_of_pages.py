@@ -60,6 +60,20 @@ async def test_records_for_two_members_released_at_once_wake_both() -> None:
         await asyncio.wait(members)
 
 
+async def test_member_with_an_empty_part_of_the_plan_gets_it() -> None:
+    page = (DOCS / "kafka-operations.md").read_text("utf-8")
+    (wait,) = re.findall(r"^\| `DelayedSync` .*?`(wait_for\(.*?\))`", page, re.MULTILINE)
+    async with Purgatory("sync") as purgatory:
+        plans = dict[str, bytes]()
+        names = {"wait_for": purgatory.wait_for, "plans": plans, "member": "b", "group": "g"}
+        syncing = asyncio.create_task(eval(wait, names))
+        await asyncio.sleep(0)
+        assert purgatory.check_and_complete(("sync", "g")) == 0  # there is no plan yet
+        plans.update(a=b"orders 0", b=b"")  # more members than partitions
+        assert purgatory.check_and_complete(("sync", "g")) == 1
+        assert await syncing is True
+
+
 async def test_users_that_call_no_more_leave_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
     names = program_of("limits-and-leases.md")
     await names["main"]()

@@ -53,6 +53,12 @@ class Site:
             await until(lambda: "ended" in self.seen)
 
 
+@pytest.mark.parametrize("arguments", [(Purgatory(), web.Application()), (web.Application(), Purgatory)])
+def test_setup_of_something_else_is_refused(arguments: tuple[Any, Any]) -> None:
+    with pytest.raises(TypeError, match=r"^purgatory must be a Purgatory, got <"):
+        setup(*arguments)
+
+
 @pytest.fixture
 def site() -> Site:
     return Site()

@@ -47,10 +47,10 @@ def test_timeout_is_spread_as_promised(policy: dict[str, float], low: float, hig
 #: Values out of range, and of another type.
 BAD: dict[str, tuple[list[Any], list[Any]]] = {
     "max_wait": ([0, -1, math.inf, math.nan], ["5"]),
-    "jitter": ([-0.1, 1.1, math.nan], []),
+    "jitter": ([-0.1, 1.1, math.nan], ["0.1", True]),
     "margin": ([-1, math.inf, math.nan], [None]),
     "max_per_group": ([0, -1], [1.5, True]),
-    "retry_after": ([(-1, 1), (2, 1)], [(0.5, 2.5)]),
+    "retry_after": ([(-1, 1), (2, 1), 3, (1, 2, 3)], [(0.5, 2.5)]),
     "heartbeat": ([0, -1, math.nan], ["5"]),
     "stall": ([0, -1, math.nan], ["5"]),
     "max_age": ([0, -1, math.nan], ["5"]),

@@ -303,7 +303,7 @@ async def test_long_body_that_nobody_reads_ends_the_block(
     for _ in range(2):
         exchange = exchange_of(purgatory, waiting, part(b"x" * 70_000))
         await exchange.run()
-        assert exchange.status == 413
+        assert (exchange.status, b"more than 65,536 unread bytes" in exchange.sent[-1]["body"]) == (413, True)
 
 
 async def test_reader_in_a_block_waits_for_the_rest_or_the_disconnect(purgatory: Purgatory) -> None:
@@ -321,6 +321,25 @@ async def test_reader_in_a_block_waits_for_the_rest_or_the_disconnect(purgatory:
     exchange.leave()
     await task
     assert seen == [part(b"x"), DISCONNECT, DISCONNECT]
+
+
+async def test_reader_behind_a_block_hears_of_a_receive_that_raises(purgatory: Purgatory) -> None:
+    seen = []
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        async with while_connected():
+            pass
+        async with asyncio.timeout(10.0):
+            seen.append(await receive())
+
+    async def broken() -> Message:
+        await settle()
+        raise ConnectionResetError
+
+    exchange = exchange_of(purgatory, handler)
+    exchange.receive = broken  # type: ignore[method-assign]
+    await exchange.run()
+    assert seen == [DISCONNECT]
 
 
 async def test_server_that_repeats_its_message_does_not_end_the_block(purgatory: Purgatory) -> None:

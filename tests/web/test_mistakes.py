@@ -131,6 +131,19 @@ async def test_notify_of_an_unhashable_key_names_it(opened: bool) -> None:
     await purgatory.aclose()
 
 
+@pytest.mark.parametrize("ask", [POLLING.answer, LogPolling(MemoryLog()).events])
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        *(("since", value, "since must be a str or None, got ") for value in (7, b"7")),  # as an int of FastAPI
+        ("receive", {}, "receive must be a function, got {}"),  # as the request itself
+    ],
+)
+async def test_wrong_argument_of_a_handler_is_named(ask: Any, name: str, value: Any, rule: str) -> None:
+    with pytest.raises(TypeError, match=f"^{rule}"):
+        await ask("n", {}, **{name: value})
+
+
 @pytest.mark.parametrize("route", [LongPollRoute, EventRoute])
 async def test_since_of_a_route_that_returns_no_text_is_named(route: Any) -> None:
     scope = {"type": "http", "method": "GET", "path": "/n", "query_string": b"", "headers": []}

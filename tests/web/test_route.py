@@ -95,6 +95,15 @@ async def test_other_methods_are_refused_and_logged_once(
     ]
 
 
+@pytest.mark.parametrize("kind_of_route", [LongPollRoute, EventRoute])
+@pytest.mark.parametrize(("methods", "status"), [(["get"], 200), (("Post", "GET"), 200), (["post"], 405)])
+async def test_methods_of_a_route_are_those_of_its_router(
+    polls: Polls, kind_of_route: Any, methods: Any, status: int
+) -> None:
+    exchange = await asked(kind_of_route(polls.polling, methods=methods), (b"x", b"y"), method="HEAD")
+    assert exchange.status == status
+
+
 async def test_route_takes_since_keys_client_and_group_from_the_scope(polls: Polls) -> None:
     route = LongPollRoute(
         polls.polling,

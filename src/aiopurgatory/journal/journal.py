@@ -23,7 +23,7 @@ import anyio.to_thread
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..arguments import require, require_int, require_name, require_seconds
+from ..arguments import require, require_int, require_name, require_number, require_seconds
 from ..clock import running_loop
 from ..core.kit import Outcome, core_of
 from ..lifecycle import Starting
@@ -89,7 +89,8 @@ class Journal(Recorder, Starting):
     It belongs to the event loop it was started in. A closed journal can be started again, in any loop.
 
     Args:
-        folder: made if it is missing; any number of journals may share it. journal.schema describes its layout.
+        folder: a local path, made if it is missing; any number of journals may share it. journal.schema describes its
+            layout.
         share: the share of operations to keep, chosen at random (default: 1, all). Each row's weight makes up for
             those left out. Lower it if the files grow too large.
         failed_share: the same for operations that failed (default: 1).
@@ -122,9 +123,7 @@ class Journal(Recorder, Starting):
         name: str = "journal",
     ) -> None:
         for parameter, value in (("share", share), ("failed_share", failed_share)):
-            if not isinstance(value, (int, float)) or isinstance(value, bool):
-                raise TypeError(f"{parameter} must be a number, got {value!r}")
-            require(0.0 < value <= 1.0, parameter, "> 0 and <= 1", value)
+            require(0.0 < require_number(parameter, value) <= 1.0, parameter, "> 0 and <= 1", value)
         require_seconds("seconds_per_file", seconds_per_file, 0.001, 1e9)
         require_seconds("snapshot_seconds", snapshot_seconds, 0.001, 1e9)
         require_int("rows_per_file", rows_per_file, 1)
@@ -135,6 +134,7 @@ class Journal(Recorder, Starting):
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]
         super().__init__(name, rows_per_file, shares, keep_keys, salt, time.time)
         self.folder: Final = Path(folder)
+        require("://" not in str(folder), "folder", "a local path; copy its files to other stores", folder)
         #: The name of this run of this process, in every row and file.
         self.instance = ""
         self._seconds_per_file = seconds_per_file

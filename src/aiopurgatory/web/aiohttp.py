@@ -11,6 +11,7 @@ from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .answer import Refusals
 from .connected import Client, DisconnectedError, client
+from .signals import require_purgatory
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -41,9 +42,12 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
     end. Errors that they raise then are logged, but for DisconnectedError. Other handlers are cancelled.
 
     So ``polling.answer()`` and ``polling.events()`` need no *receive* here.
+
+    Raises: TypeError: *purgatory* is no Purgatory.
     """
     from aiohttp import web
 
+    require_purgatory(purgatory)
     #: Handlers that run to their end after their client has disconnected.
     deserted: set[asyncio.Task[web.StreamResponse]] = set()
     refusals: Final = Refusals()

@@ -198,8 +198,8 @@ class Inbox(Client):
                 async with asyncio.timeout(UNREAD):
                     await self._changed()
             except TimeoutError:
-                self.tell(UnreadBodyError(f"the body has more than {READ_AHEAD:,} bytes that nobody reads"))
-        message: Message = await self.from_server()
+                self.tell(UnreadBodyError(f"the request has more than {READ_AHEAD:,} unread bytes; send none"))
+        message = await next_message(self.from_server)
         self._kept.append(message)
         self._note_change()
         return message
@@ -273,11 +273,9 @@ def while_connected(receive: Receive | None = None) -> Connected:
     receive(). It adds 6 % of the instructions of a long poll and the POST that ends it, in Starlette under uvicorn with
     h11, and 14 % with httptools.
     """
-    if receive is not None:
-        require_function("receive", receive)
-        owner = getattr(receive, "__self__", None)
-        if getattr(owner, "scope", {}).get("type") == "websocket":
-            raise TypeError(f"receive must be that of an HTTP request, got a WebSocket's, of {type(owner).__name__}")
+    owner = getattr(receive, "__self__", None)
+    if getattr(owner, "scope", {}).get("type") == "websocket":
+        raise TypeError(f"receive must be that of an HTTP request, got a WebSocket's, of {type(owner).__name__}")
     found = listener(receive)
     if found is None:
         raise RuntimeError(
@@ -300,11 +298,16 @@ def listener(receive: Receive | None, dropped: Callable[[], object] = _warn_of_b
     """Return what listens for a client's disconnect: by *receive*, or by a middleware; None: there is neither.
 
     Args: dropped: called when a part of the body is dropped. A middleware keeps it.
+
+    Raises: TypeError: *receive* is not a function.
     """
     owner = client.get(None) if receive is None else getattr(receive, "__self__", None)
     if isinstance(owner, Client):
         return owner.listener()
-    return None if receive is None else partial(listen, receive, dropped)
+    if receive is None:
+        return None
+    require_function("receive", receive)
+    return partial(listen, receive, dropped)
 
 
 @final
@@ -355,7 +358,7 @@ def _error_for(reason: Exception | None) -> Exception:
         return type(reason)(*reason.args)
     starlette = sys.modules.get("starlette.exceptions")
     kind = DisconnectedError if starlette is None else _answered_by(starlette.HTTPException)
-    return kind() if reason is None else kind(413, str(reason))
+    return kind() if reason is None else kind(413, f"{reason}, or read it before the block")
 
 
 @cache

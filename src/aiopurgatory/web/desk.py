@@ -11,7 +11,7 @@ from math import inf
 from random import random
 from typing import Any, Final, Generic, TypeAlias, final
 
-from ..arguments import require, require_int, require_name, require_seconds
+from ..arguments import require, require_int, require_name, require_number, require_seconds
 from ..clock import running_loop
 from ..core.kit import Observer, checked_keys, checked_observers, core_of
 from ..delayed_operation import DelayedOperation
@@ -71,7 +71,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         require_seconds("max_wait", self.max_wait, 1e-9, 1e6)
-        require(0 <= self.jitter <= 1, "jitter", "a number from 0 to 1", self.jitter)
+        require(0 <= require_number("jitter", self.jitter) <= 1, "jitter", "from 0 to 1", self.jitter)
         require_seconds("margin", self.margin, 0.0, 1e6)
         require_seconds("linger", self.linger, 0.0, 1e6)
         require_seconds("heartbeat", self.heartbeat, 1e-3, 1e6)
@@ -80,10 +80,11 @@ class Policy:
             require_seconds("max_age", self.max_age, 1e-3, 1e6)
         if self.max_per_group is not None:
             require_int("max_per_group", self.max_per_group, 1)
-        low, high = self.retry_after
-        require_int("retry_after", low, 0)
-        require_int("retry_after", high, 0)
-        require(low <= high, "retry_after", "two ints, the lower one first", self.retry_after)
+        rule, pair = "a tuple of two ints, the lower one first", self.retry_after
+        require(isinstance(pair, tuple) and len(pair) == 2, "retry_after", rule, pair)
+        for seconds in pair:
+            require_int("retry_after", seconds, 0)
+        require(pair[0] <= pair[1], "retry_after", rule, pair)
 
     def applied(self, asked: float | None) -> float:
         """Return the wait of a client that asked for *asked* seconds; None: it asked for none. 0: answer at once."""

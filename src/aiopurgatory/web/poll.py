@@ -15,7 +15,7 @@ from ..core.kit import AwaitedWait, Core
 from .answer import NO_BODY, REFUSALS, Answer
 from .connected import Receive, listener
 from .desk import SLOTS, ClientOperation, Desk, Parked, Policy
-from .request import MAX_FIELD, Fields, K, PollRequest, Respond, wait_in_query, wait_preference
+from .request import MAX_FIELD, Fields, K, PollRequest, Respond, check_since, wait_in_query, wait_preference
 from .signals import SERVER_STOPS
 from .stream import EventAnswer, EventFeed, EventStream
 
@@ -194,7 +194,7 @@ class Answering(Generic[K]):
                 without one, the poll of a disconnected client goes on waiting unless the handler is cancelled.
             respond: makes the answer, as for LongPollRoute: whether or not there is something new, it gets the body.
 
-        Raises: TypeError: *keys* is one str. Errors of a Source, except GoneError, are raised here.
+        Raises: TypeError: an argument has the wrong type. Errors of a Source, except GoneError, are raised here.
         """
         request = PollRequest(
             resource,
@@ -247,7 +247,7 @@ class Answering(Generic[K]):
                 (default), in an app without a PurgatoryMiddleware: your framework ends the iteration, as Starlette
                 does.
 
-        Raises: TypeError: *keys* is one str. Other errors of a Source are raised here or by the iteration.
+        Raises: TypeError: an argument has the wrong type. Other errors of a Source are raised here or by the iteration.
         """
         last = headers.get("last-event-id") or ""
         since = last if 0 < len(last) <= MAX_FIELD else self._since(since, query)
@@ -258,5 +258,6 @@ class Answering(Generic[K]):
         return EventAnswer(stream, await stream.open(request))
 
     def _since(self, since: str | None, query: Fields) -> str | None:
+        check_since("be", since)
         after = query.get("after") if since is None and self._content.has_ids else None
         return after[:MAX_FIELD] if after else since

@@ -16,7 +16,17 @@ from .connected import Message, Receive, Scope, Send, deliver, ignore, listener,
 from .desk import Policy
 from .poll import Answering, Content, answer_poll
 from .polling import events_of
-from .request import PollRequest, RequestScope, Respond, after_of_query, joined, lines, read_body, wait_of_query
+from .request import (
+    PollRequest,
+    RequestScope,
+    Respond,
+    after_of_query,
+    check_since,
+    joined,
+    lines,
+    read_body,
+    wait_of_query,
+)
 from .stream import EventStream
 
 if TYPE_CHECKING:
@@ -71,7 +81,8 @@ class Endpoint(ABC):
         if self._content.has_ids:
             since = since or after_of_query
         require_items("methods", methods, "method")
-        self._methods: tuple[str, ...] = (*methods, "HEAD") if "GET" in methods else tuple(methods)
+        served_methods = tuple([method.upper() for method in methods])  # as routers take them
+        self._methods: Final = (*served_methods, "HEAD") if "GET" in served_methods else served_methods
         #: Those of the fields of a request. The first one may be a login.
         self._functions: Final = given(
             resource=resource, since=since, keys=keys, client=client, group=group, until=until
@@ -99,9 +110,7 @@ class Endpoint(ABC):
                 if name not in fields:
                     found = function(request)
                     fields[name] = await found if isinstance(found, CoroutineType) else found
-            since = fields.get("since")
-            if since is not None and not isinstance(since, str):
-                raise TypeError(f"since must return a str or None, got {since!r}")
+            check_since("return", fields.get("since"))
             return PollRequest(listen=listener(receive, ignore), **fields)
         except ValueError as exc:  # of int(), or of json.loads()
             return desk.refuse(RequestError(f"the request cannot be read: {exc}"))

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aiopurgatory import Purgatory
+from aiopurgatory.bus import LocalBus
 from aiopurgatory.web import LongPolling
 from aiopurgatory.web.inspector import Inspector
 
@@ -92,7 +93,8 @@ NAMES = "allowed_hosts must be names without a port, such as .*, got "
     [
         (ValueError, "purgatories must name at least one purgatory, got none", {"purgatories": []}),
         (ValueError, "allowed_hosts must name at least one host, got none", {"allowed_hosts": []}),
-        (TypeError, "not iterable", {"purgatories": Purgatory()}),
+        (TypeError, r"purgatories must be an iterable .* got (<.*>); pass \[\1\]", {"purgatories": Purgatory()}),
+        (TypeError, r"buses must be an iterable of instances, got (<.*>); pass \[\1\]", {"buses": LocalBus()}),
         (TypeError, "allowed_hosts must be an iterable of names, got 'localhost'", {"allowed_hosts": "localhost"}),
         (TypeError, "buses must be instances of Bus, got 7", {"buses": [7]}),
         *((TypeError, "purgatories must be instances of Purgatory, Long", {"purgatories": [each]}) for each in NONE),

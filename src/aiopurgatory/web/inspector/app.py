@@ -157,6 +157,8 @@ class Inspector:
         show_keys: bool = False,
         allowed_hosts: Items[str] = Hosts.LOOPBACK,
     ) -> None:
+        require_items("purgatories", purgatories, "instance")
+        require_items("buses", buses, "instance")
         shown, beside = list(purgatories), list(buses)
         for each in shown:
             if not isinstance(each, Purgatory | LongPolling | EventLog):
