@@ -7,6 +7,7 @@ import re
 from enum import Enum
 from typing import Any
 
+import anyio
 import pytest
 
 from aiopurgatory import GoneError, NotFoundError, Observer, PurgatoryClosedError, PurgatoryFullError
@@ -446,6 +447,16 @@ async def test_closed_log_refuses(log: EventLog, topic: str) -> None:
     for call in calls:
         with pytest.raises(PurgatoryClosedError, match="log 'events' is closed"):
             await call
+
+
+async def test_close_that_anyio_cancels_leaves_nothing(url: str, topic: str) -> None:
+    """It cancels at each await."""
+    before = asyncio.all_tasks()
+    with anyio.CancelScope() as scope:
+        async with log_at(url) as log:
+            await log.append(topic, "a")
+            scope.cancel()
+    await until(lambda: asyncio.all_tasks() == before)
 
 
 async def test_log_is_started_again(log: EventLog, topic: str) -> None:

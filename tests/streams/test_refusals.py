@@ -280,3 +280,6 @@ async def test_dead_server_is_an_outage_for_a_log_that_only_listens(own_server: 
         await until(lambda: log.statistics().error is None)
         await log.append("x", "back")
         assert (await listening).data == "back"
+        if bus is not None:
+            await bus.aclose()
+            assert log.statistics().error == "its bus is closed"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from time import monotonic
 
+import anyio
 import pytest
+from bus.servers import no_connections  # type: ignore[import-not-found]
 from private_servers import Postgres, Redis, Server
 
 pytest.importorskip("redis")
@@ -75,6 +78,21 @@ async def test_postgres_read_that_gets_no_connection_is_an_outage(own_postgres: 
             assert monotonic() - began < 5 * timeout
         await blocker.close()
         assert await log.last_id("x") is not None
+
+
+async def test_postgres_start_that_anyio_cancels_leaves_no_connection(own_postgres: Postgres) -> None:
+    """It cancels at each await, so the clean-up, too."""
+    calls = count(1)
+
+    def password() -> str:
+        if next(calls) == 4:  # the bus has two connections, and the pool has one
+            scope.cancel()
+        return "secret"
+
+    with anyio.CancelScope() as scope:
+        await PostgresLog(own_postgres.url(), password=password).start()
+    assert scope.cancelled_caught
+    await no_connections(own_postgres)
 
 
 async def test_log_of_a_server_that_is_not_up_yet_starts_later(own_server: Server) -> None:

@@ -266,9 +266,9 @@ class PostgresStore(ServerStore):
         pool, self._pool = self._pool, None
         if sweeping is not None:
             sweeping.cancel()
-        await super().aclose()
         if pool is not None and pool is not self._shared:
             pool.terminate()
+        await super().aclose()
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
         fetch = self._fetch if after == NEWEST else self._in_turn  # NEWEST: for a commit

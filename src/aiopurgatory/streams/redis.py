@@ -140,9 +140,11 @@ class RedisStore(ServerStore):
 
     async def aclose(self) -> None:
         commands, self._commands = self._commands, None
-        await super().aclose()
-        if commands is not None:
-            await commands.aclose()
+        try:
+            await super().aclose()
+        finally:
+            if commands is not None:
+                await commands.aclose()
 
     def notify_all(self) -> None:
         if self._commands is not None:

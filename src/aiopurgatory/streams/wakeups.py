@@ -96,7 +96,8 @@ class ServerStore(Store, DataTarget):
 
     @property
     def error(self) -> str | None:
-        return self._bus.statistics().error
+        bus = self._bus.statistics()
+        return bus.error or (None if bus.connected else "its bus is closed")
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         """Start the bus, and hear messages from then on. Raises: StoreDownError: it cannot connect."""
