@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -279,22 +279,22 @@ class Journal(Recorder, Starting):
             self._reported = self._dropped
 
     def _snapshot(self, purgatory: Purgatory) -> None:
-        statistics = purgatory.statistics()
-        row = {name: getattr(statistics, name, None) for name in STATISTICS.names}
-        row |= {"schema_version": SCHEMA_VERSION, "purgatory": statistics.name, "instance": self.instance}
-        core = core_of(purgatory)
+        statistics, core = purgatory.statistics(), core_of(purgatory)
         finest = core.deadlines.timer.wheels[0]
-        row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": core.purging.interval}
-        row["missed_kinds"] = [
-            {"kind": printable(kind), "key": printable(key), "operations": count}
-            for kind, key, count in statistics.missed_kinds
-        ]
-        row |= {
+        missed = [(printable(kind), printable(key), count) for kind, key, count in statistics.missed_kinds]
+        more = {
+            "schema_version": SCHEMA_VERSION,
+            "purgatory": statistics.name,
+            "instance": self.instance,
             "at": int(time.time() * 1e6),
             "dropped_rows": self._dropped,
+            "tick_ns": finest.tick,
+            "wheel_size": finest.size,
+            "purge_interval": core.purging.interval,
             "collector_us": int(_COLLECTING["spent"] * 1e6),
+            "missed_kinds": missed,
         }
-        self._snapshots.append(row)
+        self._snapshots.append(asdict(statistics) | more)
 
     async def _in_thread(self, kind: str, begun_at: float, make: Callable[[], pa.Table], rows: int) -> None:
         try:
