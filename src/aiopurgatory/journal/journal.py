@@ -165,10 +165,12 @@ class Journal(Recorder, Starting):
             await asyncio.wait([self._task])  # an aclose() still writes
         if self._is_started(loop):
             return
-        await anyio.to_thread.run_sync(self._prepare)
-        if not self._is_started(loop):  # by another call of this
-            self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
-            self._begin(loop)
+        self._begin(loop)  # now: an aclose() may come during the next line
+        try:
+            await anyio.to_thread.run_sync(self._prepare)
+        except BaseException:
+            await self.aclose()
+            raise
 
     def _is_started(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Return whether it records in *loop*. Raises: RuntimeError: in another one."""
@@ -205,6 +207,7 @@ class Journal(Recorder, Starting):
                     path.unlink()
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
         # These may belong to another loop, or to the process from which this one was forked.
         self._snapshots.clear()
         self._buffers.clear()
