@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ..arguments import described, require_int
 from ..core.kit import park_awaited
 from ..delayed_operation import DelayedOperation
 from ..errors import PurgatoryError
 from ..purgatory import Purgatory
+from .thresholds import Collection
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -143,7 +144,7 @@ async def fetch(
     return await park_awaited(purgatory, DelayedFetch(dict(positions), timeout, min_bytes, max_bytes), tuple(positions))
 
 
-class Feed(Generic[K, T]):
+class Feed(Collection, Generic[K, T]):
     """One source, and the fetches waiting for it.
 
         class Log:
@@ -179,12 +180,15 @@ class Feed(Generic[K, T]):
     Raises: TypeError: *key* is not hashable.
     """
 
-    __slots__ = ("_key", "_purgatory", "_source")
+    __slots__ = ("_source",)
+
+    if TYPE_CHECKING:  # with its type
+
+        @property
+        def key(self) -> K: ...
 
     def __init__(self, purgatory: Purgatory, key: K, source: Readable[T]) -> None:
-        hash(key)
-        self._purgatory = purgatory
-        self._key = key
+        super().__init__(purgatory, key)
         self._source = source
 
     def __repr__(self) -> str:
@@ -192,16 +196,6 @@ class Feed(Generic[K, T]):
 
     def __len__(self) -> int:
         return len(self._purgatory.waiting(self._key))
-
-    @property
-    def purgatory(self) -> Purgatory:
-        """The purgatory that holds the fetches."""
-        return self._purgatory
-
-    @property
-    def key(self) -> K:
-        """The watch key of the fetches."""
-        return self._key
 
     async def fetch(self, offset: int, *, min_bytes: int = 1, max_bytes: int | None = None, timeout: float | None) -> T:
         """Wait until *min_bytes* can be read from *offset* on.
