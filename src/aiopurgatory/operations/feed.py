@@ -58,7 +58,10 @@ class DelayedFetch(DelayedOperation[dict[K, T | SourceError]]):
         max_bytes: int | None,
     ) -> None:
         super().__init__(timeout)
-        self._min_bytes, self._max_bytes = checked_sizes(min_bytes, max_bytes)
+        require_int("min_bytes", min_bytes, 0)
+        self._max_bytes = sys.maxsize if max_bytes is None else max_bytes
+        require_int("max_bytes", self._max_bytes, 0)
+        self._min_bytes = min(min_bytes, self._max_bytes)
         self._positions = positions
 
     def try_complete(self) -> bool:
@@ -237,12 +240,3 @@ class Feed(Collection, Generic[K, T]):
         Raises: RuntimeError: called from another thread, while something waits.
         """
         return self._purgatory.check_and_complete(self._key)
-
-
-def checked_sizes(min_bytes: int, max_bytes: int | None) -> tuple[int, int]:
-    """Check the sizes. Returns: *min_bytes*, limited to *max_bytes*, and *max_bytes* as an int."""
-    require_int("min_bytes", min_bytes, 0)
-    if max_bytes is None:
-        return min_bytes, sys.maxsize
-    require_int("max_bytes", max_bytes, 0)
-    return min(min_bytes, max_bytes), max_bytes

@@ -9,7 +9,7 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, cast, final
 
 from mypy_extensions import mypyc_attr
 
-from ..arguments import described, require_error, require_int, require_methods
+from ..arguments import described, require_error, require_hashable, require_int, require_methods
 from ..core.kit import AwaitableOperation, Failure, core_of, is_pending, park_awaited
 from ..delayed_operation import wait
 from ..errors import DeadlineError
@@ -27,7 +27,7 @@ class Collection:
 
     def __init__(self, purgatory: Purgatory, key: Hashable) -> None:
         require_methods("purgatory", purgatory, ("watch",), "Purgatory")
-        hash(key)
+        require_hashable("key", key)
         self._purgatory: Final = purgatory
         self._key: Final = key
 
