@@ -189,7 +189,7 @@ class DelayedProduce(AwaitableOperation):
 
     __slots__ = ("_answers", "_entered", "_needs")
 
-    def __init__(self, required: Mapping[Hashable, object], timeout: Any) -> None:
+    def __init__(self, required: Mapping[Any, object], timeout: Any) -> None:
         super().__init__(timeout)
         if not required:
             raise ValueError("required must name at least one partition, got none")
@@ -202,7 +202,7 @@ class DelayedProduce(AwaitableOperation):
                 self._needs[key] = checked_need(key, need)
         self._entered: list[tuple[Thresholds, int]] = []
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, dict[Any, Exception | None]]:
         return wait(self)
 
     def try_complete(self) -> bool:
