@@ -453,6 +453,12 @@ async def test_start_during_a_close_or_another_start_loses_no_row(
     assert "aiopurgatory-journal" not in [task.get_name() for task in asyncio.all_tasks()]
 
 
+async def test_close_during_a_start_closes(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    await asyncio.gather(journal.start(), journal.aclose())
+    assert "closed" in repr(journal)
+
+
 WRITER = """
 import asyncio, sys
 from aiopurgatory import DelayedOperation, Purgatory

@@ -12,6 +12,7 @@ import sys
 from asyncio.exceptions import CancelledError
 from collections.abc import Hashable
 from math import inf
+from random import randint
 from typing import Any, Final, final
 
 from .arguments import described
@@ -54,13 +55,12 @@ class Misuse(Finder):
     asyncio's debug mode, all are.
     """
 
-    __slots__ = ("_examined", "_idle", "_quiet_until", "_random", "_warned")
+    __slots__ = ("_examined", "_idle", "_quiet_until", "_warned")
 
     def __init__(self, loop: Loop, watchers: Watchers) -> None:
         super().__init__(loop, watchers)
         #: Misses examined while something waited, and while nothing did.
         self._examined = self._idle = 0
-        self._random = 1
         #: When the next failed read is logged, by the purgatory's clock.
         self._quiet_until = -inf
         #: The kinds of mistakes that were logged.
@@ -96,8 +96,7 @@ class Misuse(Finder):
             return 1 if self._idle <= FIRST else EVERY_IDLE
         if self._examined < FIRST:
             return 1
-        self._random = (self._random * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
-        return 1 + (self._random >> 16) % (2 * EVERY)
+        return randint(1, 2 * EVERY)
 
     def missed(self, op: Operation) -> None:
         key = keys_of(op)[0]
@@ -198,49 +197,45 @@ def is_debug() -> bool:
 def twins_of(key: Any) -> list[Any]:
     """Return the keys that *key* may be mistaken for: 7 for "7" and b"7", and the same within a tuple."""
     if not isinstance(key, tuple):
-        return [twin for twin in (as_text(key), as_value(key), as_bytes(key)) if twin is not key]
+        return [form for form in forms_of(key) if type(form) is not type(key)]
     found: list[Any] = []
     if len(key) > MAX_ITEMS:
         return found
-    for convert in (as_text, as_value, as_bytes):
-        items = [convert(item) for item in key]
-        changed = [place for place, item in enumerate(items) if item is not key[place]]
+    for items in zip(*map(forms_of, key), strict=True):
+        changed = [place for place, item in enumerate(items) if type(item) is not type(key[place])]
         if changed:
-            found.append(tuple(items))
+            found.append(items)
         if len(changed) > 1:
             found += [(*key[:place], items[place], *key[place + 1 :]) for place in changed]
     return found
 
 
-def as_text(key: Any) -> Any:
-    """Return *key* as text, or itself."""
+def forms_of(key: Any) -> tuple[Any, Any, Any]:
+    """Return *key* as text, as bytes, and as the int or UUID that this text is; *key* itself for what it has not."""
     if isinstance(key, int) and not isinstance(key, bool):
-        return str(int(key))
-    if isinstance(key, bytes):
-        return key.decode() if len(key) <= MAX_LENGTH else key
-    return str(key) if type(key).__name__ == "UUID" else key
+        text = str(int(key))
+    elif isinstance(key, (str, bytes)) and len(key) <= MAX_LENGTH:
+        text = key.decode() if isinstance(key, bytes) else key
+    elif type(key).__name__ == "UUID":
+        text = str(key)
+    else:
+        return key, key, key
+    value = value_of(text)
+    return text, text.encode(), key if value is None else value
 
 
-def as_bytes(key: Any) -> Any:
-    """Return *key* as bytes, or itself."""
-    if isinstance(key, int) and not isinstance(key, bool):
-        return str(int(key)).encode()
-    return key.encode() if isinstance(key, str) and len(key) <= MAX_LENGTH else key
-
-
-def as_value(key: Any) -> Any:
-    """Parse *key* as an int or UUID. Returns: the value, or *key* itself if it is neither."""
-    if not isinstance(key, (str, bytes)) or len(key) > MAX_PARSED:
-        return key
-    text = key.decode() if isinstance(key, bytes) else key
+def value_of(text: str) -> Any:
+    """Parse *text* as an int or UUID. Returns: None if it is neither."""
     value: Any = None
+    if len(text) > MAX_PARSED:
+        return value
     if text.isdecimal() or (text.startswith("-") and text[1:].isdecimal()):
         value = int(text)
     elif len(text) == MAX_PARSED and text[8] == "-":
         module: Any = sys.modules.get("uuid")  # if a UUID is watched, this is imported
         if module is not None:
             value = module.UUID(text)
-    return value if str(value) == text else key  # not for "007"
+    return value if str(value) == text else None  # not for "007"
 
 
 def kind_of(key: Any) -> str:

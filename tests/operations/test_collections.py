@@ -133,7 +133,7 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (fetching(timeout=0.5, max_bytes=-1), "ValueError: max_bytes must be >= 0, got -1"),
     (fetching(timeout=nan), f"ValueError: timeout {SECONDS} or None, got nan"),
     (fetching(timeout="5"), f"TypeError: timeout {SECONDS} or None, got '5'"),
-    (lambda purgatory: any_.Feed(purgatory, [], Nothing()), "TypeError: unhashable"),
+    (lambda purgatory: any_.Feed(purgatory, [], Nothing()), "TypeError: key must be hashable"),
     (lambda purgatory: any_.fetch(purgatory, {}, timeout=1.0), "ValueError: positions must name at least one source"),
     (reaching(5, timeout=nan), f"ValueError: timeout {SECONDS} or None, got nan"),
     *((reaching(bad, timeout=None), "TypeError: offset must be an int") for bad in (1.5, nan, "7", None, True)),
@@ -170,7 +170,7 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (grouping(expected="ann"), r"TypeError: expected must be an iterable of members, got 'ann'; pass \['ann'\]"),
     (grouping(max_members=0), "ValueError: max_members must be >= 1, got 0"),
     *((grouping(max_members=bad), f"TypeError: max_members must be an int, got {bad}") for bad in (1.5, True)),
-    (lambda purgatory: any_.JoinBarrier(purgatory, [], rebalance_timeout=1.0), "TypeError: unhashable"),
+    (lambda purgatory: any_.JoinBarrier(purgatory, [], rebalance_timeout=1.0), "TypeError: key must be hashable"),
     (lambda purgatory: grouping(max_members=1)(purgatory).expect([]), "TypeError: unhashable"),
 ]
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -165,10 +165,12 @@ class Journal(Recorder, Starting):
             await asyncio.wait([self._task])  # an aclose() still writes
         if self._is_started(loop):
             return
-        await anyio.to_thread.run_sync(self._prepare)
-        if not self._is_started(loop):  # by another call of this
-            self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
-            self._begin(loop)
+        self._begin(loop)  # now: an aclose() may come during the next line
+        try:
+            await anyio.to_thread.run_sync(self._prepare)
+        except BaseException:
+            await self.aclose()
+            raise
 
     def _is_started(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Return whether it records in *loop*. Raises: RuntimeError: in another one."""
@@ -205,6 +207,7 @@ class Journal(Recorder, Starting):
                     path.unlink()
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
         # These may belong to another loop, or to the process from which this one was forked.
         self._snapshots.clear()
         self._buffers.clear()
@@ -279,22 +282,22 @@ class Journal(Recorder, Starting):
             self._reported = self._dropped
 
     def _snapshot(self, purgatory: Purgatory) -> None:
-        statistics = purgatory.statistics()
-        row = {name: getattr(statistics, name, None) for name in STATISTICS.names}
-        row |= {"schema_version": SCHEMA_VERSION, "purgatory": statistics.name, "instance": self.instance}
-        core = core_of(purgatory)
+        statistics, core = purgatory.statistics(), core_of(purgatory)
         finest = core.deadlines.timer.wheels[0]
-        row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": core.purging.interval}
-        row["missed_kinds"] = [
-            {"kind": printable(kind), "key": printable(key), "operations": count}
-            for kind, key, count in statistics.missed_kinds
-        ]
-        row |= {
+        missed = [(printable(kind), printable(key), count) for kind, key, count in statistics.missed_kinds]
+        more = {
+            "schema_version": SCHEMA_VERSION,
+            "purgatory": statistics.name,
+            "instance": self.instance,
             "at": int(time.time() * 1e6),
             "dropped_rows": self._dropped,
+            "tick_ns": finest.tick,
+            "wheel_size": finest.size,
+            "purge_interval": core.purging.interval,
             "collector_us": int(_COLLECTING["spent"] * 1e6),
+            "missed_kinds": missed,
         }
-        self._snapshots.append(row)
+        self._snapshots.append(asdict(statistics) | more)
 
     async def _in_thread(self, kind: str, begun_at: float, make: Callable[[], pa.Table], rows: int) -> None:
         try:

@@ -80,14 +80,11 @@ _COUNTS: Final = {
     "dropped_rows": "rows that this instance's journal dropped",
 }
 
-_SETTINGS: Final = {
+#: Columns that came later.
+_LATER: Final = {
     "tick_ns": "tick of the timer; null in files of older versions, as are the columns below",
     "wheel_size": "buckets per level of the timing wheel",
     "purge_interval": "ended operations per purge; 0: their entries are removed at once",
-}
-
-#: Columns that came later, null in files of older versions.
-_LATER: Final = {
     "checks_of_twins": "examined checks of an unwatched key of which a twin was watched, as 7 and '7'",
     "reads": "reads of awaited conditions that checks called for",
     "reads_in_vain": "those of them that found nothing",
@@ -101,7 +98,7 @@ STATISTICS: Final = pa.schema(
         *_WHOSE,
         _field("at", _INSTANT, "time of the snapshot"),
         *(_field(name, pa.int64(), about) for name, about in _COUNTS.items()),
-        *(_field(name, pa.int64(), about, True) for name, about in (_SETTINGS | _LATER).items()),
+        *(_field(name, pa.int64(), about, True) for name, about in _LATER.items()),
         _field("missed_kinds", pa.list_(_MISSED), "missed_triggers by class and kind of key; null as those", True),
     ],
     metadata={"aiopurgatory.schema_version": str(SCHEMA_VERSION)},

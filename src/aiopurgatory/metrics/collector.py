@@ -17,19 +17,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from ..core.kit import Outcome
 from ..purgatory import Purgatory
-from .families import (
-    FAMILIES,
-    LATENESS,
-    LATENESS_SECONDS,
-    WAIT,
-    WAIT_SECONDS,
-    WORKER,
-    Family,
-    Labels,
-    LastValues,
-    histogram_of,
-)
-from .histograms import OUTCOMES, Histogram, HistogramObserver, KindHistograms
+from .families import FAMILIES, LATENESS, WAIT, WORKER, Family, Labels, LastValues, histogram_of
+from .histograms import LATENESS_SECONDS, OUTCOMES, WAIT_SECONDS, Histogram, HistogramObserver, KindHistograms
 
 #: Classes of operations that get histograms of their own; later ones share one, OTHER.
 MAX_KINDS: Final = 100
@@ -147,7 +136,7 @@ class Metrics(HistogramObserver):
         labels = (purgatory.name, name)
         if labels not in self._histograms:
             forward = None if self._shared is None else self._shared.forward(*labels)
-            self._histograms[labels] = KindHistograms(WAIT_SECONDS, LATENESS_SECONDS, forward)
+            self._histograms[labels] = KindHistograms(forward)
         return self._histograms[labels]
 
     def describe(self) -> Iterator[Metric]:

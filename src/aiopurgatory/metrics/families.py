@@ -18,10 +18,6 @@ from ..bus import BusStatistics
 from ..statistics import Statistics
 from .histograms import OUTCOMES, Histogram
 
-#: Upper bounds of the histograms' buckets.
-WAIT_SECONDS: Final = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0]
-LATENESS_SECONDS: Final = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0]
-
 Labels = tuple[str, ...]
 Values = Iterable[tuple[Labels, float]]
 

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+#: Upper bounds of the histograms' buckets.
+WAIT_SECONDS: Final = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0]
+LATENESS_SECONDS: Final = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0]
+
 OUTCOMES: Final = tuple(Outcome)
 COMPLETED: Final = Outcome.COMPLETED
 
@@ -50,14 +54,9 @@ class KindHistograms:
 
     __slots__ = ("forward", "lateness", "waits")
 
-    def __init__(
-        self,
-        wait_bounds: list[float],
-        lateness_bounds: list[float],
-        forward: Callable[[Outcome, float, float | None], object] | None,
-    ) -> None:
-        self.waits = [Histogram(wait_bounds) for _ in OUTCOMES]
-        self.lateness = Histogram(lateness_bounds)
+    def __init__(self, forward: Callable[[Outcome, float, float | None], object] | None) -> None:
+        self.waits = [Histogram(WAIT_SECONDS) for _ in OUTCOMES]
+        self.lateness = Histogram(LATENESS_SECONDS)
         self.forward = forward
 
 

@@ -11,6 +11,7 @@ from ..arguments import described, require_plain_function, require_seconds
 from ..core.kit import AwaitableOperation, Outcome, core_of, is_pending, require_plain
 from ..delayed_operation import wait
 from ..purgatory import Purgatory
+from .thresholds import Collection
 
 
 @final
@@ -51,10 +52,10 @@ class DelayedHeartbeat(AwaitableOperation):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class BaseHeartbeats:
+class BaseHeartbeats(Collection):
     """The methods of Heartbeats, which adds the type of the member; see Heartbeats."""
 
-    __slots__ = ("_core", "_excused", "_key", "_on_missed", "_purgatory", "_sessions", "_timeout")
+    __slots__ = ("_core", "_excused", "_on_missed", "_sessions", "_timeout")
 
     def __init__(
         self,
@@ -65,13 +66,11 @@ class BaseHeartbeats:
         on_missed: Callable[[Any], object],
         excused: Callable[[Any], Any] | None = None,
     ) -> None:
+        super().__init__(purgatory, key)
         require_seconds("timeout", timeout)
         require_plain_function("on_missed", on_missed)
         if excused is not None:
             require_plain_function("excused", excused)
-        hash(key)
-        self._purgatory: Final = purgatory
-        self._key: Final = key
         self._timeout: Final = float(timeout)
         self._on_missed: Final = on_missed
         self._excused: Final = excused
@@ -87,16 +86,6 @@ class BaseHeartbeats:
     def __contains__(self, member: object) -> bool:
         session = self._sessions.get(member)
         return session is not None and is_pending(session)
-
-    @property
-    def purgatory(self) -> Purgatory:
-        """The purgatory that holds the sessions."""
-        return self._purgatory
-
-    @property
-    def key(self) -> Hashable:
-        """The group's key."""
-        return self._key
 
     @property
     def timeout(self) -> float:

@@ -13,6 +13,7 @@ from ..delayed_operation import wait
 from ..errors import DeadlineError, PurgatoryError
 from ..purgatory import Purgatory
 from .thresholds import (
+    Collection,
     Thresholds,
     as_int,
     error_at,
@@ -33,7 +34,7 @@ class NotEnoughReplicasError(PurgatoryError):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class BaseReplicas:
+class BaseReplicas(Collection):
     """The methods of Replicas that are not coroutines; see Replicas."""
 
     __slots__ = ("_leader", "_min_in_sync", "_offsets", "_waits")
@@ -47,6 +48,7 @@ class BaseReplicas:
         min_in_sync: SupportsIndex = 1,
         start: SupportsIndex = 0,
     ) -> None:
+        super().__init__(purgatory, key)
         self._waits: Final = Thresholds(purgatory, key, start=start)
         require_int("min_in_sync", min_in_sync, 1)
         self._min_in_sync: Final = as_int("min_in_sync", min_in_sync)
@@ -63,16 +65,6 @@ class BaseReplicas:
     def __repr__(self) -> str:
         counts = f"high_watermark={self.high_watermark} in_sync={len(self._offsets)} waiting={len(self._waits)}"
         return f"<{type(self).__name__} {described(self.key)} {counts}>"
-
-    @property
-    def purgatory(self) -> Purgatory:
-        """The purgatory in which writers wait."""
-        return self._waits.purgatory
-
-    @property
-    def key(self) -> Hashable:
-        """The partition's key, for messages and watch keys."""
-        return self._waits.key
 
     @property
     def high_watermark(self) -> int:
@@ -197,7 +189,7 @@ class DelayedProduce(AwaitableOperation):
 
     __slots__ = ("_answers", "_entered", "_needs")
 
-    def __init__(self, required: Mapping[Hashable, object], timeout: Any) -> None:
+    def __init__(self, required: Mapping[Any, object], timeout: Any) -> None:
         super().__init__(timeout)
         if not required:
             raise ValueError("required must name at least one partition, got none")
@@ -210,7 +202,7 @@ class DelayedProduce(AwaitableOperation):
                 self._needs[key] = checked_need(key, need)
         self._entered: list[tuple[Thresholds, int]] = []
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, dict[Any, Exception | None]]:
         return wait(self)
 
     def try_complete(self) -> bool:

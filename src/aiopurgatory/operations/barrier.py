@@ -7,17 +7,18 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Generic, TypeVar
 
-from ..arguments import Items, described, require_int, require_items, require_methods, require_seconds
+from ..arguments import Items, described, require_int, require_items, require_seconds
 from ..core.kit import Outcome, core_of
 from ..delayed_operation import DelayedOperation
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .members import Generation, GroupFullError, JoinError, Members
+from .thresholds import Collection
 
 M = TypeVar("M", bound=Hashable)
 
 
-class JoinBarrier(Generic[M]):
+class JoinBarrier(Collection, Generic[M]):
     """A group of members that wait for each other, again and again.
 
         async with Purgatory("rebalance") as purgatory:
@@ -64,10 +65,8 @@ class JoinBarrier(Generic[M]):
         "_barrier",
         "_generation",
         "_initial_delay",
-        "_key",
         "_max_members",
         "_members",
-        "_purgatory",
         "_rebalance_timeout",
     )
 
@@ -81,16 +80,13 @@ class JoinBarrier(Generic[M]):
         expected: Items[M] = (),
         max_members: int | None = None,
     ) -> None:
-        require_methods("purgatory", purgatory, ("watch",), "Purgatory")
+        super().__init__(purgatory, key)
         self.rebalance_timeout = rebalance_timeout
         require_seconds("initial_delay", initial_delay)
         if max_members is not None:
             require_int("max_members", max_members, 1)
         require_items("expected", expected, "member")
-        hash(key)
         self._members: Members[M, MemberJoin[M]] = Members(expected)
-        self._purgatory = purgatory
-        self._key = key
         self._initial_delay = initial_delay
         self._max_members = max_members
         self._generation: Generation[M] = Generation(0, (), ())
@@ -103,16 +99,6 @@ class JoinBarrier(Generic[M]):
 
     def __len__(self) -> int:
         return len(self._members.joins())
-
-    @property
-    def purgatory(self) -> Purgatory:
-        """The purgatory that holds the joins."""
-        return self._purgatory
-
-    @property
-    def key(self) -> Hashable:
-        """The watch key of the barrier."""
-        return self._key
 
     @property
     def generation(self) -> Generation[M]:

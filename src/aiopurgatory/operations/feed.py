@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ..arguments import described, require_int
 from ..core.kit import park_awaited
 from ..delayed_operation import DelayedOperation
 from ..errors import PurgatoryError
 from ..purgatory import Purgatory
+from .thresholds import Collection
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -57,7 +58,10 @@ class DelayedFetch(DelayedOperation[dict[K, T | SourceError]]):
         max_bytes: int | None,
     ) -> None:
         super().__init__(timeout)
-        self._min_bytes, self._max_bytes = checked_sizes(min_bytes, max_bytes)
+        require_int("min_bytes", min_bytes, 0)
+        self._max_bytes = sys.maxsize if max_bytes is None else max_bytes
+        require_int("max_bytes", self._max_bytes, 0)
+        self._min_bytes = min(min_bytes, self._max_bytes)
         self._positions = positions
 
     def try_complete(self) -> bool:
@@ -143,7 +147,7 @@ async def fetch(
     return await park_awaited(purgatory, DelayedFetch(dict(positions), timeout, min_bytes, max_bytes), tuple(positions))
 
 
-class Feed(Generic[K, T]):
+class Feed(Collection, Generic[K, T]):
     """One source, and the fetches waiting for it.
 
         class Log:
@@ -179,12 +183,15 @@ class Feed(Generic[K, T]):
     Raises: TypeError: *key* is not hashable.
     """
 
-    __slots__ = ("_key", "_purgatory", "_source")
+    __slots__ = ("_source",)
+
+    if TYPE_CHECKING:  # with its type
+
+        @property
+        def key(self) -> K: ...
 
     def __init__(self, purgatory: Purgatory, key: K, source: Readable[T]) -> None:
-        hash(key)
-        self._purgatory = purgatory
-        self._key = key
+        super().__init__(purgatory, key)
         self._source = source
 
     def __repr__(self) -> str:
@@ -192,16 +199,6 @@ class Feed(Generic[K, T]):
 
     def __len__(self) -> int:
         return len(self._purgatory.waiting(self._key))
-
-    @property
-    def purgatory(self) -> Purgatory:
-        """The purgatory that holds the fetches."""
-        return self._purgatory
-
-    @property
-    def key(self) -> K:
-        """The watch key of the fetches."""
-        return self._key
 
     async def fetch(self, offset: int, *, min_bytes: int = 1, max_bytes: int | None = None, timeout: float | None) -> T:
         """Wait until *min_bytes* can be read from *offset* on.
@@ -243,12 +240,3 @@ class Feed(Generic[K, T]):
         Raises: RuntimeError: called from another thread, while something waits.
         """
         return self._purgatory.check_and_complete(self._key)
-
-
-def checked_sizes(min_bytes: int, max_bytes: int | None) -> tuple[int, int]:
-    """Check the sizes. Returns: *min_bytes*, limited to *max_bytes*, and *max_bytes* as an int."""
-    require_int("min_bytes", min_bytes, 0)
-    if max_bytes is None:
-        return min_bytes, sys.maxsize
-    require_int("max_bytes", max_bytes, 0)
-    return min(min_bytes, max_bytes), max_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar
 
 from ..arguments import Items
 from ..purgatory import Purgatory
@@ -134,6 +134,4 @@ async def produce(
     """
     # Source: Kafka DelayedProduce.
     # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
-    answers: dict[K, Exception | None]
-    answers = await DelayedProduce(cast("Mapping[Hashable, object]", required), timeout).watch_in(purgatory)
-    return answers
+    return await DelayedProduce(required, timeout).watch_in(purgatory)

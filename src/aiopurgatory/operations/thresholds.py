@@ -7,7 +7,9 @@ from collections.abc import Generator, Hashable
 from heapq import heappop, heappush
 from typing import Any, Final, SupportsFloat, SupportsIndex, cast, final
 
-from ..arguments import described, require_error, require_int, require_methods
+from mypy_extensions import mypyc_attr
+
+from ..arguments import described, require_error, require_hashable, require_int, require_methods
 from ..core.kit import AwaitableOperation, Failure, core_of, is_pending, park_awaited
 from ..delayed_operation import wait
 from ..errors import DeadlineError
@@ -15,6 +17,29 @@ from ..purgatory import Purgatory
 
 #: Offsets without waits are swept when they outnumber the offsets with waits by more than this.
 SWEEP_SLACK: Final = 32
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Collection:
+    """The waits in a purgatory for one thing, which has a key: what all such classes have."""
+
+    __slots__ = ("_key", "_purgatory")
+
+    def __init__(self, purgatory: Purgatory, key: Hashable) -> None:
+        require_methods("purgatory", purgatory, ("watch",), "Purgatory")
+        require_hashable("key", key)
+        self._purgatory: Final = purgatory
+        self._key: Final = key
+
+    @property
+    def purgatory(self) -> Purgatory:
+        """The purgatory in which they wait."""
+        return self._purgatory
+
+    @property
+    def key(self) -> Hashable:
+        """The key of what they wait for."""
+        return self._key
 
 
 @final
@@ -73,7 +98,7 @@ class OffsetQueue:
 
 
 @final
-class Thresholds:
+class Thresholds(Collection):
     """A value that only grows, and the operations that wait for it to reach their offset.
 
         async with Purgatory("raft") as purgatory:
@@ -98,13 +123,10 @@ class Thresholds:
 
     # Source: Kafka raft ThresholdPurgatory; differs: it knows its value, so a wait for a reached offset ends at once.
 
-    __slots__ = ("_failure", "_has_failed", "_key", "_purgatory", "_queue", "_value")
+    __slots__ = ("_failure", "_has_failed", "_queue", "_value")
 
     def __init__(self, purgatory: Purgatory, key: Hashable, *, start: SupportsIndex = 0) -> None:
-        require_methods("purgatory", purgatory, ("watch",), "Purgatory")
-        hash(key)
-        self._purgatory: Final = purgatory
-        self._key: Final = key
+        super().__init__(purgatory, key)
         self._value = as_int("start", start)
         # While set, _failure ends every wait for an offset above the value; by fail(), every wait, for good.
         self._failure: Failure | None = None
@@ -117,16 +139,6 @@ class Thresholds:
     def __len__(self) -> int:
         purgatory = self._purgatory
         return sum([len(purgatory.waiting(key_of(self, offset))) for offset in self._queue.waiting])
-
-    @property
-    def purgatory(self) -> Purgatory:
-        """The purgatory that holds the operations."""
-        return self._purgatory
-
-    @property
-    def key(self) -> Hashable:
-        """The name for messages, which is also part of the watch keys."""
-        return self._key
 
     @property
     def value(self) -> int:
