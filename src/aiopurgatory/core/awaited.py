@@ -123,7 +123,7 @@ def end(op: ReadingOperation, reading: Reading, is_found: bool, has_failed: bool
 
 def give_up(op: ReadingOperation, reading: Reading) -> None:
     """The read was cancelled, or its error is raised."""
-    reading.forget()
+    reading.end(False)
     owner_of(op).checks.calls.end_look(op, reading, False, True)
 
 

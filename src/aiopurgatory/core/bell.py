@@ -102,16 +102,11 @@ class Bell:
         # Otherwise somebody else has cancelled the task since enter().
         return bool(task.uncancel() <= self._cancelling)
 
-    def forget(self) -> None:
-        """The task has left: it neither waits nor reads."""
-        self._task = self.woken = None
-        self.count(False)
-
     def end(self, is_found: bool) -> None:
-        """The read is done."""
+        """The read is done, or its task has left it."""
         if self._is_interrupted:  # it has swallowed its cancellation
             self.leave()
-        self._task = None
+        self._task = self.woken = None
         self.count(is_found)
 
     def count(self, is_found: bool) -> None:
