@@ -117,8 +117,7 @@ def end(op: ReadingOperation, reading: Reading, is_found: bool, has_failed: bool
         owner_of(op).checks.calls.end_look(op, reading, is_found, has_failed)
     if op._op_state == PENDING and not has_failed:
         reading.is_busy = False
-        if reading.is_out:
-            owner_of(op).checks.calls.free(op, reading)
+        owner_of(op).checks.calls.free(op, reading)
 
 
 def give_up(op: ReadingOperation, reading: Reading) -> None:

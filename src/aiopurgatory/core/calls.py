@@ -27,9 +27,10 @@ from mypy_extensions import i64, mypyc_attr
 from .awaiter import AwaitableOperation
 from .bell import Bell
 from .deadlines import ClockAlarm
+from .loop import Loop
 from .nanoseconds import timeout_seconds
 from .operation import COMPLETED, EXPIRED, PENDING, Operation, Owner
-from .watchers import WaitLine, number_of
+from .watchers import WaitLine, Watchers
 
 
 @final
@@ -52,7 +53,7 @@ class KeyCall:
 class Reading(Bell):
     """The reads of an operation under *keys*, as calls see them. *takes*: they may take what they find."""
 
-    __slots__ = ("call", "due_at", "is_busy", "is_excused", "is_last", "is_out", "keys", "seen", "takes")
+    __slots__ = ("call", "due_at", "is_busy", "is_excused", "is_last", "keys", "seen", "takes")
 
     def __init__(self, owner: Owner, keys: tuple[Hashable, ...], takes: bool) -> None:
         super().__init__(owner)
@@ -62,8 +63,6 @@ class Reading(Bell):
         self.call: KeyCall | None = None
         self.seen: i64 = 0
         self.is_busy = False
-        #: It is missing in a line of operations that can look.
-        self.is_out = False
         #: The keys of the operation, for its reads that go on after its end.
         self.keys = keys
         #: The read under way began at the deadline; no check was due then; and the time of that.
@@ -99,7 +98,6 @@ class Calls:
     """Gives calls to operations.
 
     Args:
-        line_of: Watchers.line_of(), but reports an exception of the key.
         look: has an operation under a key look, for the check with a number. Returns: 1 if that has ended it, else 0.
             If a hook raises a BaseException, the key is called so many times on the next iterations.
         mark: calls a key on the next iterations, so many times.
@@ -108,12 +106,14 @@ class Calls:
 
     def __init__(
         self,
-        line_of: Callable[[Hashable], WaitLine | None],
+        loop: Loop,
+        watchers: Watchers,
         look: Callable[[Hashable, Operation, i64, int], int],
         mark: Callable[[Hashable, int], object],
         alarm: ClockAlarm,
     ) -> None:
-        self._line_of: Final = line_of
+        self._loop: Final = loop
+        self._watchers: Final = watchers
         self._look: Final = look
         self._mark: Final = mark
         self._alarm: Final = alarm
@@ -128,7 +128,7 @@ class Calls:
         Args: after, late: of a call that was passed on: as for KeyCall.
         """
         self.ended = 0
-        line = self._line_of(key)
+        line: WaitLine | None = self._loop.guarded(self._watchers.line_of, key)
         if line is None:
             return
         line.newest = max(line.newest, number)
@@ -139,19 +139,17 @@ class Calls:
             if op is None:
                 line.owe(number, limit)
                 return
-            after = number_of(op)
+            after = op._op_number
             reading = op._op_reading if isinstance(op, ReadingOperation) else None
             if reading is None:
                 limit -= self._try(key, op, number, limit)
             elif reading.is_busy or reading.call is not None:
                 line.take()
-                reading.is_out = True
                 continue
             elif reading.seen >= number:
                 continue
             else:
                 line.take()
-                reading.is_out = True
                 reading.call = KeyCall(key, number, after, line.late)
                 limit -= 1
                 self._look(key, op, number, limit)
@@ -180,19 +178,16 @@ class Calls:
             self._mark(key, 1)
 
     def free(self, op: Operation, reading: Reading) -> None:
-        """The pending *op* can look again, though it is missing in a line. It takes a call that is owed (C1)."""
-        reading.is_out = False
+        """The pending *op* can look again. It takes a call that is owed (C1)."""
         for key in op._op_keys:
-            line = self._line_of(key)
-            if line is None:
+            line: object = self._loop.guarded(self._watchers.by_key.get, key)
+            if not isinstance(line, WaitLine):
                 continue
-            line.put_back(number_of(op))
-            if reading.seen < line.newest:
+            if line.put_back(op._op_number) and reading.seen < line.newest:
                 line.late += 1
             number = line.pay(reading.seen) if reading.call is None else 0
             if number > 0:
-                reading.call = KeyCall(key, number, number_of(op), line.late)
-                reading.is_out = True
+                reading.call = KeyCall(key, number, op._op_number, line.late)
                 reading.ring(number)
 
     def _try(self, key: Hashable, op: Operation, number: i64, limit: int) -> int:

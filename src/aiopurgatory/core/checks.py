@@ -41,7 +41,7 @@ class KeyChecks:
         self._tried: Operation | None = None
         self._has_effect = False
         #: Gives the calls of checks with a limit.
-        self.calls: Final = Calls(self._line_of, self._walk, self._postpone, alarm)
+        self.calls: Final = Calls(loop, watchers, self._walk, self._postpone, alarm)
         #: Checks and marks are numbered in their order. The number of the newest, and of the running check.
         self.newest: i64 = 0
         self._number: i64 = 0
@@ -259,10 +259,6 @@ class KeyChecks:
 
     def _entry_of(self, key: Hashable) -> Any:
         return self._loop.guarded(self._watchers.by_key.get, key)
-
-    def _line_of(self, key: Hashable) -> WaitLine | None:
-        line: WaitLine | None = self._loop.guarded(self._watchers.line_of, key)
-        return line
 
     def _next_steps(self) -> Iterator[None]:
         """Begin a call that was passed on, or the check of the key that was marked first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterator
 from itertools import islice
 from operator import neg
@@ -82,11 +82,13 @@ class WaitLine:
         """The operation that next() has returned cannot look any more."""
         del self._able[self._place]
 
-    def put_back(self, number: int) -> None:
-        """The operation with this *number* can look again."""
+    def put_back(self, number: int) -> bool:
+        """The operation with this *number* can look again. Returns: whether it had been taken."""
         place = bisect_left(self._able, -number, key=neg)
-        if number <= self._listed and self._able[place : place + 1] != [number]:
-            self._able.insert(place, number)
+        if number > self._listed or self._able[place : place + 1] == [number]:
+            return False
+        self._able.insert(place, number)
+        return True
 
     def owe(self, number: i64, count: int) -> None:
         """Note *count* calls with this *number* for which all were busy: the newest are enough, one for each waiter."""
@@ -96,11 +98,8 @@ class WaitLine:
 
     def pay(self, seen: i64) -> i64:
         """Return the number of the oldest owed call after *seen*, which is owed no more; 0: there is none."""
-        for place, number in enumerate(self.owed):
-            if number > seen:
-                del self.owed[place]
-                return number
-        return 0
+        place = bisect_right(self.owed, seen)
+        return self.owed.pop(place) if place < len(self.owed) else 0
 
 
 class Watchers:
@@ -288,13 +287,8 @@ class Watchers:
         if op._op_number is None:
             self._numbers += 1
             op._op_number = self._numbers
-        return number_of(op)
-
-
-def number_of(op: Operation) -> int:
-    """The place of *op* in lines: greater than the places of all earlier ones under its keys."""
-    number: int = op._op_number
-    return number
+        number: int = op._op_number
+        return number
 
 
 def listed(entry: Any, most: int = ALL) -> list[Operation]:
