@@ -132,7 +132,6 @@ class Watchers:
     def enter(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
         """Append the pending *op* under each of *keys*, which are distinct. Cost: O(1) per key."""
         by_key = self.by_key
-        added = 0
         try:
             for key in keys:
                 entry = by_key.setdefault(key, op)
@@ -140,12 +139,10 @@ class Watchers:
                     number = self._number(op)
                     line = entry if isinstance(entry, WaitLine) else self._begin_line(key, entry, number - 1)
                     line.ops[number] = op
-                added += 1
+                self._entered += 1
         except BaseException:  # a key that cannot be compared: undo the additions
-            self._entered += added
-            self.remove(op, keys[:added])
+            self.remove(op, keys)
             raise
-        self._entered += added
         self.pending += 1
 
     def leave(self, op: Operation) -> BaseException | None:
