@@ -18,9 +18,10 @@ C4  A hand-out that finds nothing was overtaken: the call ends. So an item costs
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
-from typing import Final, final
+from collections.abc import Hashable, Iterator
+from typing import Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -93,34 +94,25 @@ class ReadingOperation(AwaitableOperation):
         self._op_hands_out = hands_out
 
 
-@final
 class Calls:
-    """Gives calls to operations.
+    """The part of the checks that gives calls to operations."""
 
-    Args:
-        look: has an operation under a key look, for the check with a number. Returns: 1 if that has ended it, else 0.
-            If a hook raises a BaseException, the key is called so many times on the next iterations.
-        mark: calls a key on the next iterations, so many times.
-        alarm: has calls that were passed on given on the next iteration.
-    """
-
-    def __init__(
-        self,
-        loop: Loop,
-        watchers: Watchers,
-        look: Callable[[Hashable, Operation, i64, int], int],
-        mark: Callable[[Hashable, int], object],
-        alarm: ClockAlarm,
-    ) -> None:
+    def __init__(self, loop: Loop, alarm: ClockAlarm, watchers: Watchers) -> None:
         self._loop: Final = loop
-        self._watchers: Final = watchers
-        self._look: Final = look
-        self._mark: Final = mark
         self._alarm: Final = alarm
+        self._watchers: Final = watchers
         #: Calls that were passed on, and wait for an iteration.
         self.passed: Final[deque[KeyCall]] = deque()
         #: How many operations the calls that are given now have ended.
         self.ended = 0
+
+    @abstractmethod
+    def _walk(self, key: Hashable, entry: Any, number: i64, limit: int) -> int:
+        """Try everything in *entry* for the check with this *number*; see checks."""
+
+    @abstractmethod
+    def _postpone(self, key: Hashable, limit: int) -> None:
+        """Check *key* with *limit* on the next iterations."""
 
     def give(self, key: Hashable, number: i64, limit: int, after: int = 0, late: int = 0) -> Iterator[None]:
         """Have *limit* operations under *key* look, the oldest first. Yields after each look.
@@ -152,7 +144,7 @@ class Calls:
                 line.take()
                 reading.call = KeyCall(key, number, after, line.late)
                 limit -= 1
-                self._look(key, op, number, limit)
+                self._walk(key, op, number, limit)
             yield
 
     def pass_on(self, reading: Reading) -> None:
@@ -167,20 +159,20 @@ class Calls:
         if has_failed or op._op_state > EXPIRED:
             if reading.takes:
                 reading.call = None
-                self.again(reading.keys)
+                self.call_again(reading.keys)
         elif op._op_hands_out if not is_found else len(reading.keys) == 1:
             reading.call = None
         self.pass_on(reading)
 
-    def again(self, keys: tuple[Hashable, ...]) -> None:
+    def call_again(self, keys: tuple[Hashable, ...]) -> None:
         """Call each of *keys* once more: something may have been put back (C3)."""
         for key in keys:
-            self._mark(key, 1)
+            self._postpone(key, 1)
 
     def free(self, op: Operation, reading: Reading) -> None:
         """The pending *op* can look again. It takes a call that is owed (C1)."""
         for key in op._op_keys:
-            line: object = self._loop.guarded(self._watchers.by_key.get, key)
+            line: object = self._entry_of(key)
             if not isinstance(line, WaitLine):
                 continue
             if line.put_back(op._op_number) and reading.seen < line.newest:
@@ -190,16 +182,19 @@ class Calls:
                 reading.call = KeyCall(key, number, op._op_number, line.late)
                 reading.ring(number)
 
+    def _entry_of(self, key: Hashable) -> Any:
+        return self._loop.guarded(self._watchers.by_key.get, key)
+
     def _try(self, key: Hashable, op: Operation, number: i64, limit: int) -> int:
         """Have *op*, which looks at once, look for one of *limit* calls.
 
         Returns: how many of them that has answered (C2), or ended (C4).
         """
         if op._op_trying:  # by its deadline or by watch(): a try inside that try could take a second result
-            self._mark(key, 1)
+            self._postpone(key, 1)
             return 1
         has_several = len(op._op_keys) > 1
-        self.ended += self._look(key, op, number, limit)
+        self.ended += self._walk(key, op, number, limit)
         if op._op_state == PENDING:
             return int(isinstance(op, ReadingOperation) and op._op_hands_out)
         return int(op._op_state == COMPLETED and not has_several)
