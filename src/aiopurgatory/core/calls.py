@@ -136,12 +136,12 @@ class Calls:
             if reading is None:
                 limit -= self._try(key, op, number, limit)
             elif reading.is_busy or reading.call is not None:
-                line.take()
+                line.take(after)
                 continue
             elif reading.seen >= number:
                 continue
             else:
-                line.take()
+                line.take(after)
                 reading.call = KeyCall(key, number, after, line.late)
                 limit -= 1
                 self._walk(key, op, number, limit)

@@ -30,15 +30,14 @@ class WaitLine:
     ended operation stays (I6).
     """
 
-    __slots__ = ("_able", "_listed", "_place", "late", "newest", "ops", "owed")
+    __slots__ = ("_able", "_listed", "late", "newest", "ops", "owed")
 
     def __init__(self) -> None:
         self.ops: dict[int, Operation] = {}
         #: The numbers of operations that can look, the oldest last. Gone ones are dropped where they are met.
         self._able: list[int] = []
-        #: The newest number that was ever listed there; and the place of the one that next() has returned.
+        #: The newest number that was ever listed there.
         self._listed = 0
-        self._place = 0
         #: The number of the newest call; how many operations were busy then and can look again; and the numbers of the
         #: calls for which all were busy.
         self.newest: i64 = 0
@@ -54,7 +53,6 @@ class WaitLine:
                 place -= 1
                 op = self.ops.get(able[place])
                 if op is not None and op._op_state == PENDING:
-                    self._place = place
                     return op
                 del able[place]
             if not self._list_more():
@@ -78,9 +76,9 @@ class WaitLine:
         self._able[:0] = more
         return True
 
-    def take(self) -> None:
-        """The operation that next() has returned cannot look any more."""
-        del self._able[self._place]
+    def take(self, number: int) -> None:
+        """The operation with this *number*, which next() has returned, cannot look any more."""
+        del self._able[bisect_left(self._able, -number, key=neg)]
 
     def put_back(self, number: int) -> bool:
         """The operation with this *number* can look again. Returns: whether it had been taken."""
