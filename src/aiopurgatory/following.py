@@ -191,7 +191,7 @@ class Following(Closing, Generic[R]):
 
     def _leave(self, op: StreamWait) -> None:
         """Its task was cancelled, or is garbage."""
-        op.bell.forget()
+        op.bell.end(False)
         if self._op is not op or op.done():  # the next call raises its failure, or ends
             return
         self._op, self._idle_at = None, op.idle_at

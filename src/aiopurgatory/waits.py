@@ -209,7 +209,7 @@ def _put_back_later(op: ConditionWait, task: asyncio.Future[Any]) -> None:
     if error is not None:
         core.loop.report(op, error, "a read whose task had left failed")
     if task.cancelled() or error is not None:
-        core.checks.calls.again(keys)
+        core.checks.call_again(keys)
     elif op.note(task.result()) and op.hand_back is not None:
         put_back(op, op.hand_back, task.result(), keys)
 

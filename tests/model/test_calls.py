@@ -164,7 +164,7 @@ def all_are_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def nothing_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """C3"""
-    monkeypatch.setattr(Calls, "again", lambda self, keys: None)
+    monkeypatch.setattr(Calls, "call_again", lambda self, keys: None)
 
 
 def undelivered_is_not_called_again(monkeypatch: pytest.MonkeyPatch) -> None:

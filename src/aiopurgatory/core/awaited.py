@@ -113,18 +113,16 @@ def end(op: ReadingOperation, reading: Reading, is_found: bool, has_failed: bool
                 late = max(owner_of(op).loop.time() - reading.due_at, 0.0)
                 set_deadline(op, deadline_of(op) + ceil_ns(late))
             complete(op, EXPIRED)
-    if has_failed or reading.call is not None or op._op_state > EXPIRED:
-        owner_of(op).checks.calls.end_look(op, reading, is_found, has_failed)
+    owner_of(op).checks.end_look(op, reading, is_found, has_failed)
     if op._op_state == PENDING and not has_failed:
         reading.is_busy = False
-        if reading.is_out:
-            owner_of(op).checks.calls.free(op, reading)
+        owner_of(op).checks.free(op, reading)
 
 
 def give_up(op: ReadingOperation, reading: Reading) -> None:
     """The read was cancelled, or its error is raised."""
-    reading.forget()
-    owner_of(op).checks.calls.end_look(op, reading, False, True)
+    reading.end(False)
+    owner_of(op).checks.end_look(op, reading, False, True)
 
 
 def leave_off(op: ReadingOperation) -> None:
@@ -132,5 +130,5 @@ def leave_off(op: ReadingOperation) -> None:
     reading = op._op_reading
     if reading is not None:
         if not reading.is_busy:
-            owner_of(op).checks.calls.pass_on(reading)
+            owner_of(op).checks.pass_on(reading)
         reading.interrupt()

@@ -5,7 +5,6 @@ A bell knows the task, not what it waits for: the operations that read have one 
 
 from __future__ import annotations
 
-from asyncio.exceptions import InvalidStateError
 from typing import Any, Final
 
 from mypy_extensions import i64
@@ -66,10 +65,8 @@ class Bell:
     def wake(self) -> None:
         """Wake the waiting task."""
         woken, self.woken = self.woken, None
-        try:  # noqa: SIM105 suppress() is a call
+        if not woken.done():  # else it is being cancelled
             woken.set_result(None)
-        except InvalidStateError:
-            pass  # it is being cancelled
 
     def take(self, is_cancellable: bool = False) -> None:
         """A read begins: from here on, a check calls for another one. *is_cancellable*: as enter()."""
@@ -102,16 +99,11 @@ class Bell:
         # Otherwise somebody else has cancelled the task since enter().
         return bool(task.uncancel() <= self._cancelling)
 
-    def forget(self) -> None:
-        """The task has left: it neither waits nor reads."""
-        self._task = self.woken = None
-        self.count(False)
-
     def end(self, is_found: bool) -> None:
-        """The read is done."""
+        """The read is done, or its task has left it."""
         if self._is_interrupted:  # it has swallowed its cancellation
             self.leave()
-        self._task = None
+        self._task = self.woken = None
         self.count(is_found)
 
     def count(self, is_found: bool) -> None:

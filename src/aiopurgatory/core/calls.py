@@ -18,18 +18,20 @@ C4  A hand-out that finds nothing was overtaken: the call ends. So an item costs
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
-from typing import Final, final
+from collections.abc import Hashable, Iterator
+from typing import Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from .awaiter import AwaitableOperation
 from .bell import Bell
 from .deadlines import ClockAlarm
+from .loop import Loop
 from .nanoseconds import timeout_seconds
 from .operation import COMPLETED, EXPIRED, PENDING, Operation, Owner
-from .watchers import WaitLine, number_of
+from .watchers import WaitLine, Watchers
 
 
 @final
@@ -52,7 +54,7 @@ class KeyCall:
 class Reading(Bell):
     """The reads of an operation under *keys*, as calls see them. *takes*: they may take what they find."""
 
-    __slots__ = ("call", "due_at", "is_busy", "is_excused", "is_last", "is_out", "keys", "seen", "takes")
+    __slots__ = ("call", "due_at", "is_busy", "is_excused", "is_last", "keys", "seen", "takes")
 
     def __init__(self, owner: Owner, keys: tuple[Hashable, ...], takes: bool) -> None:
         super().__init__(owner)
@@ -62,8 +64,6 @@ class Reading(Bell):
         self.call: KeyCall | None = None
         self.seen: i64 = 0
         self.is_busy = False
-        #: It is missing in a line of operations that can look.
-        self.is_out = False
         #: The keys of the operation, for its reads that go on after its end.
         self.keys = keys
         #: The read under way began at the deadline; no check was due then; and the time of that.
@@ -94,33 +94,25 @@ class ReadingOperation(AwaitableOperation):
         self._op_hands_out = hands_out
 
 
-@final
 class Calls:
-    """Gives calls to operations.
+    """The part of the checks that gives calls to operations."""
 
-    Args:
-        line_of: Watchers.line_of(), but reports an exception of the key.
-        look: has an operation under a key look, for the check with a number. Returns: 1 if that has ended it, else 0.
-            If a hook raises a BaseException, the key is called so many times on the next iterations.
-        mark: calls a key on the next iterations, so many times.
-        alarm: has calls that were passed on given on the next iteration.
-    """
-
-    def __init__(
-        self,
-        line_of: Callable[[Hashable], WaitLine | None],
-        look: Callable[[Hashable, Operation, i64, int], int],
-        mark: Callable[[Hashable, int], object],
-        alarm: ClockAlarm,
-    ) -> None:
-        self._line_of: Final = line_of
-        self._look: Final = look
-        self._mark: Final = mark
+    def __init__(self, loop: Loop, alarm: ClockAlarm, watchers: Watchers) -> None:
+        self._loop: Final = loop
         self._alarm: Final = alarm
+        self._watchers: Final = watchers
         #: Calls that were passed on, and wait for an iteration.
         self.passed: Final[deque[KeyCall]] = deque()
         #: How many operations the calls that are given now have ended.
         self.ended = 0
+
+    @abstractmethod
+    def _walk(self, key: Hashable, entry: Any, number: i64, limit: int) -> int:
+        """Try everything in *entry* for the check with this *number*; see checks."""
+
+    @abstractmethod
+    def _postpone(self, key: Hashable, limit: int) -> None:
+        """Check *key* with *limit* on the next iterations."""
 
     def give(self, key: Hashable, number: i64, limit: int, after: int = 0, late: int = 0) -> Iterator[None]:
         """Have *limit* operations under *key* look, the oldest first. Yields after each look.
@@ -128,7 +120,7 @@ class Calls:
         Args: after, late: of a call that was passed on: as for KeyCall.
         """
         self.ended = 0
-        line = self._line_of(key)
+        line: WaitLine | None = self._loop.guarded(self._watchers.line_of, key)
         if line is None:
             return
         line.newest = max(line.newest, number)
@@ -139,22 +131,20 @@ class Calls:
             if op is None:
                 line.owe(number, limit)
                 return
-            after = number_of(op)
+            after = op._op_number
             reading = op._op_reading if isinstance(op, ReadingOperation) else None
             if reading is None:
                 limit -= self._try(key, op, number, limit)
             elif reading.is_busy or reading.call is not None:
-                line.take()
-                reading.is_out = True
+                line.take(after)
                 continue
             elif reading.seen >= number:
                 continue
             else:
-                line.take()
-                reading.is_out = True
+                line.take(after)
                 reading.call = KeyCall(key, number, after, line.late)
                 limit -= 1
-                self._look(key, op, number, limit)
+                self._walk(key, op, number, limit)
             yield
 
     def pass_on(self, reading: Reading) -> None:
@@ -169,31 +159,31 @@ class Calls:
         if has_failed or op._op_state > EXPIRED:
             if reading.takes:
                 reading.call = None
-                self.again(reading.keys)
+                self.call_again(reading.keys)
         elif op._op_hands_out if not is_found else len(reading.keys) == 1:
             reading.call = None
         self.pass_on(reading)
 
-    def again(self, keys: tuple[Hashable, ...]) -> None:
+    def call_again(self, keys: tuple[Hashable, ...]) -> None:
         """Call each of *keys* once more: something may have been put back (C3)."""
         for key in keys:
-            self._mark(key, 1)
+            self._postpone(key, 1)
 
     def free(self, op: Operation, reading: Reading) -> None:
-        """The pending *op* can look again, though it is missing in a line. It takes a call that is owed (C1)."""
-        reading.is_out = False
+        """The pending *op* can look again. It takes a call that is owed (C1)."""
         for key in op._op_keys:
-            line = self._line_of(key)
-            if line is None:
+            line: object = self._entry_of(key)
+            if not isinstance(line, WaitLine):
                 continue
-            line.put_back(number_of(op))
-            if reading.seen < line.newest:
+            if line.put_back(op._op_number) and reading.seen < line.newest:
                 line.late += 1
             number = line.pay(reading.seen) if reading.call is None else 0
             if number > 0:
-                reading.call = KeyCall(key, number, number_of(op), line.late)
-                reading.is_out = True
+                reading.call = KeyCall(key, number, op._op_number, line.late)
                 reading.ring(number)
+
+    def _entry_of(self, key: Hashable) -> Any:
+        return self._loop.guarded(self._watchers.by_key.get, key)
 
     def _try(self, key: Hashable, op: Operation, number: i64, limit: int) -> int:
         """Have *op*, which looks at once, look for one of *limit* calls.
@@ -201,10 +191,10 @@ class Calls:
         Returns: how many of them that has answered (C2), or ended (C4).
         """
         if op._op_trying:  # by its deadline or by watch(): a try inside that try could take a second result
-            self._mark(key, 1)
+            self._postpone(key, 1)
             return 1
         has_several = len(op._op_keys) > 1
-        self.ended += self._look(key, op, number, limit)
+        self.ended += self._walk(key, op, number, limit)
         if op._op_state == PENDING:
             return int(isinstance(op, ReadingOperation) and op._op_hands_out)
         return int(op._op_state == COMPLETED and not has_several)

@@ -22,13 +22,11 @@ from .watchers import ALL, WaitLine, Watchers, listed
 EVERY_KEY: Final = object()
 
 
-class KeyChecks:
+class KeyChecks(Calls):
     """Args: budget: seconds that nested checks without effect may take of one loop iteration."""
 
     def __init__(self, loop: Loop, alarm: ClockAlarm, watchers: Watchers, finder: Finder, budget: float) -> None:
-        self._loop: Final = loop
-        self._alarm: Final = alarm
-        self._watchers: Final = watchers
+        super().__init__(loop, alarm, watchers)
         self._finder: Final = finder
         self._budget: Final = budget
         #: Checks of a watched key; and how many of them neither ended nor woke anything.
@@ -40,8 +38,6 @@ class KeyChecks:
         # The operation that the running check tries; and whether that check has ended one, or called for a read.
         self._tried: Operation | None = None
         self._has_effect = False
-        #: Gives the calls of checks with a limit.
-        self.calls: Final = Calls(self._line_of, self._walk, self._postpone, alarm)
         #: Checks and marks are numbered in their order. The number of the newest, and of the running check.
         self.newest: i64 = 0
         self._number: i64 = 0
@@ -109,7 +105,7 @@ class KeyChecks:
 
     def has_work(self) -> bool:
         """Is a key marked, or partly checked?"""
-        return bool(self._soon) or bool(self.calls.passed) or self._steps is not None
+        return bool(self._soon) or bool(self.passed) or self._steps is not None
 
     def work(self, share: float) -> bool:
         """Check the marked keys for *share* seconds. Returns: whether the current key may have more."""
@@ -147,10 +143,9 @@ class KeyChecks:
             line = self._watchers.by_key.get(key)
             if isinstance(line, WaitLine) and line.newest > seen:
                 return True
-        for call in self.calls.passed:
-            if call.key in op._op_keys:
-                return True
-        return is_working and self._soon_key in op._op_keys
+        if is_working and self._soon_key in op._op_keys:
+            return True
+        return any(call.key in op._op_keys for call in self.passed)
 
     def hold(self) -> None:
         """Make no check from now on, until clear()."""
@@ -163,7 +158,7 @@ class KeyChecks:
         self._nested.clear()
         self._soon.clear()
         self.coming.clear()
-        self.calls.passed.clear()
+        self.passed.clear()
 
     def _ask(self, key: Hashable, limit: int) -> None:
         """Queue a check of *key*, if anything waits there."""
@@ -179,9 +174,9 @@ class KeyChecks:
         if limit == ALL:
             ended = self._walk(key, entry, self.newest, ALL)
         else:
-            for _ in self.calls.give(key, self.newest, limit):
+            for _ in self.give(key, self.newest, limit):
                 pass
-            ended = self.calls.ended
+            ended = self.ended
         self.checks += 1
         if not self._has_effect:
             self.without_effect += 1
@@ -257,25 +252,18 @@ class KeyChecks:
         if self._watchers.pending > 0:
             self._loop.guarded(self._mark, key, limit)
 
-    def _entry_of(self, key: Hashable) -> Any:
-        return self._loop.guarded(self._watchers.by_key.get, key)
-
-    def _line_of(self, key: Hashable) -> WaitLine | None:
-        line: WaitLine | None = self._loop.guarded(self._watchers.line_of, key)
-        return line
-
     def _next_steps(self) -> Iterator[None]:
         """Begin a call that was passed on, or the check of the key that was marked first."""
-        if self.calls.passed:
-            call = self.calls.passed.popleft()
+        if self.passed:
+            call = self.passed.popleft()
             self._soon_key, self._soon_limit = call.key, 1
-            return self._make(self.calls.give(call.key, call.number, 1, call.after, call.late), True)
+            return self._make(self.give(call.key, call.number, 1, call.after, call.late), True)
         # Unmarked before it is walked: marked again meanwhile, it is walked once more.
         key, limit = self._soon.popitem(last=False)
         self._soon_key, self._soon_limit = key, limit
         self.newest += 1
         self._soon_number = self.newest
-        return self._make(self._try_marked(key) if limit == ALL else self.calls.give(key, self.newest, limit), False)
+        return self._make(self._try_marked(key) if limit == ALL else self.give(key, self.newest, limit), False)
 
     def _make(self, looks: Iterator[None], has_effect: bool) -> Iterator[None]:
         """Make *looks*, and after each the checks that its hooks have called. *has_effect*: do not count them."""

@@ -309,7 +309,7 @@ class Core(Owner):
             self._unawaited.add(op, self.state == OPEN)
 
     def call_again(self, keys: tuple[Hashable, ...]) -> None:
-        self.checks.calls.again(keys)
+        self.checks.call_again(keys)
 
     def is_unchecked(self, op: Operation) -> bool:
         """Return True if the time of *op* is up and no check of its keys is on its way."""

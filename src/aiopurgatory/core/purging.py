@@ -108,13 +108,11 @@ class StaleWatchers(Watchers):
         self._purging: Final = purging
 
     def leave(self, op: Operation) -> BaseException | None:
-        raised: BaseException | None = None
-        if op._op_state == CANCELLED:
-            raised = super().leave(op)
-        else:
-            self.pending -= 1
         self._purging.count_ended()
-        return raised
+        if op._op_state == CANCELLED:
+            return super().leave(op)
+        self.pending -= 1
+        return None
 
 
 @final

@@ -15,7 +15,7 @@ from mypy_extensions import i64, mypyc_attr
 from .awaiter import AwaitableOperation
 from .bell import NO_CHECK, Bell
 from .core import Core
-from .operation import DUE, PENDING, deadline_seconds
+from .operation import DUE, deadline_seconds
 
 #: Seconds. Sums of floats are not exact, so the timer is set this much earlier, or it might be a tick late. A step may
 #: end twice this much earlier.
@@ -95,8 +95,6 @@ class StreamWait(AwaitableOperation):
 
         Returns: None if it has ended.
         """
-        if self._op_state != PENDING:
-            return None
         if self._idle != inf or pause != inf:
             now = self._core.loop.time()
             if self.idle_at == inf:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterator
 from itertools import islice
 from operator import neg
@@ -30,15 +30,14 @@ class WaitLine:
     ended operation stays (I6).
     """
 
-    __slots__ = ("_able", "_listed", "_place", "late", "newest", "ops", "owed")
+    __slots__ = ("_able", "_listed", "late", "newest", "ops", "owed")
 
     def __init__(self) -> None:
         self.ops: dict[int, Operation] = {}
         #: The numbers of operations that can look, the oldest last. Gone ones are dropped where they are met.
         self._able: list[int] = []
-        #: The newest number that was ever listed there; and the place of the one that next() has returned.
+        #: The newest number that was ever listed there.
         self._listed = 0
-        self._place = 0
         #: The number of the newest call; how many operations were busy then and can look again; and the numbers of the
         #: calls for which all were busy.
         self.newest: i64 = 0
@@ -54,7 +53,6 @@ class WaitLine:
                 place -= 1
                 op = self.ops.get(able[place])
                 if op is not None and op._op_state == PENDING:
-                    self._place = place
                     return op
                 del able[place]
             if not self._list_more():
@@ -78,15 +76,17 @@ class WaitLine:
         self._able[:0] = more
         return True
 
-    def take(self) -> None:
-        """The operation that next() has returned cannot look any more."""
-        del self._able[self._place]
+    def take(self, number: int) -> None:
+        """The operation with this *number*, which next() has returned, cannot look any more."""
+        del self._able[bisect_left(self._able, -number, key=neg)]
 
-    def put_back(self, number: int) -> None:
-        """The operation with this *number* can look again."""
+    def put_back(self, number: int) -> bool:
+        """The operation with this *number* can look again. Returns: whether it had been taken."""
         place = bisect_left(self._able, -number, key=neg)
-        if number <= self._listed and self._able[place : place + 1] != [number]:
-            self._able.insert(place, number)
+        if number > self._listed or self._able[place : place + 1] == [number]:
+            return False
+        self._able.insert(place, number)
+        return True
 
     def owe(self, number: i64, count: int) -> None:
         """Note *count* calls with this *number* for which all were busy: the newest are enough, one for each waiter."""
@@ -96,11 +96,8 @@ class WaitLine:
 
     def pay(self, seen: i64) -> i64:
         """Return the number of the oldest owed call after *seen*, which is owed no more; 0: there is none."""
-        for place, number in enumerate(self.owed):
-            if number > seen:
-                del self.owed[place]
-                return number
-        return 0
+        place = bisect_right(self.owed, seen)
+        return self.owed.pop(place) if place < len(self.owed) else 0
 
 
 class Watchers:
@@ -133,7 +130,6 @@ class Watchers:
     def enter(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
         """Append the pending *op* under each of *keys*, which are distinct. Cost: O(1) per key."""
         by_key = self.by_key
-        added = 0
         try:
             for key in keys:
                 entry = by_key.setdefault(key, op)
@@ -141,12 +137,10 @@ class Watchers:
                     number = self._number(op)
                     line = entry if isinstance(entry, WaitLine) else self._begin_line(key, entry, number - 1)
                     line.ops[number] = op
-                added += 1
+                self._entered += 1
         except BaseException:  # a key that cannot be compared: undo the additions
-            self._entered += added
-            self.remove(op, keys[:added])
+            self.remove(op, keys)
             raise
-        self._entered += added
         self.pending += 1
 
     def leave(self, op: Operation) -> BaseException | None:
@@ -288,13 +282,8 @@ class Watchers:
         if op._op_number is None:
             self._numbers += 1
             op._op_number = self._numbers
-        return number_of(op)
-
-
-def number_of(op: Operation) -> int:
-    """The place of *op* in lines: greater than the places of all earlier ones under its keys."""
-    number: int = op._op_number
-    return number
+        number: int = op._op_number
+        return number
 
 
 def listed(entry: Any, most: int = ALL) -> list[Operation]:
