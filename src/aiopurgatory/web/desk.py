@@ -18,7 +18,7 @@ from ..delayed_operation import DelayedOperation
 from ..errors import PurgatoryClosedError
 from ..handover import Handover
 from ..purgatory import Purgatory
-from .answer import Answer, GroupLimitError, Refusals, ReplacedError
+from .answer import Answer, DisconnectedError, GroupLimitError, Refusals, ReplacedError
 from .connected import Listen
 from .request import K, PollRequest
 from .signals import on_stop_signal
@@ -337,10 +337,7 @@ class Desk:
 
     def unanswered(self, is_deserted: bool) -> Answer:
         """Return the answer to a client that has left, or else that the server cuts off, and count it."""
-        if not is_deserted:
-            return self.refuse(PurgatoryClosedError("the server stops"))
-        self.count(499)
-        return Answer(499, b"", [])  # nobody reads it
+        return self.refuse(DisconnectedError() if is_deserted else PurgatoryClosedError("the server stops"))
 
     def count(self, status: int) -> None:
         """Count an answer when it begins."""

@@ -88,10 +88,7 @@ class Endpoint(ABC):
         try:
             request = RequestScope(scope)
             if method not in _BODILESS:
-                body = await read_body(receive)
-                if body is None:
-                    return desk.unanswered(is_deserted=True)
-                request.body = body
+                request.body = await read_body(receive)
             fields = self._in_headers(request)
             if method == "HEAD":
                 fields["client"] = None  # it replaces no other
