@@ -301,7 +301,7 @@ class EventRoute(Endpoint):
             try:
                 answer = await stream.open(request)
             except asyncio.CancelledError:
-                answer = stream.stopped()
+                answer = self._content.desk.unanswered(stream.left)
             if not stream.is_open:
                 await send_answer(answer, send)
                 return
