@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from aiopurgatory.streams import MemoryLog, Run
-from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
+from aiopurgatory.web import EventRoute, LogPolling, LongPolling, LongPollRoute, Policy
 
 from .browser import Browser, Site
 from .polls import until
@@ -79,8 +79,8 @@ class Logs(Site):
         super().__init__(
             log.purgatory,
             {"/page": PAGE},
-            Route("/events/{topic}", EventRoute(log, policy=policy, client=client)),
-            Route("/polls/{topic}", LongPollRoute(log, policy=policy, client=client)),
+            Route("/events/{topic}", EventRoute(LogPolling(log, policy), client=client)),
+            Route("/polls/{topic}", LongPollRoute(LogPolling(log, policy), client=client)),
             Route("/jobs/{job}", LongPollRoute(self.polling, since=since)),
             Route("/silent", silent),
             Route("/text", text),

@@ -14,7 +14,7 @@ import pytest
 from starlette.routing import Route
 
 from aiopurgatory.streams import MemoryLog
-from aiopurgatory.web import EventRoute, LongPollRoute, Policy
+from aiopurgatory.web import EventRoute, LogPolling, LongPollRoute, Policy
 
 from .browser import Site
 
@@ -40,7 +40,7 @@ async def log() -> AsyncIterator[MemoryLog]:
 
 @pytest.fixture
 def site(log: MemoryLog) -> Site:
-    events, polls = EventRoute(log, policy=POLICY), LongPollRoute(log, policy=POLICY)
+    events, polls = EventRoute(LogPolling(log, POLICY)), LongPollRoute(LogPolling(log, POLICY))
     return Site(log.purgatory, {}, Route("/events/{topic}", events), Route("/polls/{topic}", polls))
 
 

@@ -13,6 +13,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
+from aiopurgatory.web import PurgatoryMiddleware
 from aiopurgatory.web.stream import EventStream
 
 from .conftest import Kept, Making
@@ -166,8 +167,13 @@ async def test_client_that_has_left_before_leaves_nothing(streams: Streams) -> N
     await leave(Client(streams.route))
 
 
-async def test_body_in_many_parts_ends_its_stream_with_a_retry(streams: Streams) -> None:
-    client = Client(through(streams.route, receive=Messages(*[part(b"x")] * 70).receive))
+async def test_long_body_that_nobody_reads_ends_its_stream_with_a_retry(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an app with a middleware, which keeps it."""
+    monkeypatch.setattr("aiopurgatory.web.connected.UNREAD", 0.01)
+    server = through(PurgatoryMiddleware(streams.route, streams.purgatory), Messages(part(b"x" * 70_000)).receive)
+    client = Client(server)
     await client.ended()
     assert (client.complete, len(client.retries), client.ids) == (True, 2, ["0"])
 

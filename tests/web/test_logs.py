@@ -13,7 +13,7 @@ from starlette.routing import Mount, Route
 from aiopurgatory import Observer, Outcome, Purgatory
 from aiopurgatory.streams import EventLog, MemoryLog, Run, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
-from aiopurgatory.web import EventRoute, LongPollRoute, Policy
+from aiopurgatory.web import EventRoute, LogPolling, LongPollRoute, Policy
 
 from .eventsource import Client, Event
 from .polls import until
@@ -74,7 +74,7 @@ async def test_silent_server_is_503_after_its_bounds(
 
     monkeypatch.setattr(MemoryStore, "read", hang)
     began = asyncio.get_running_loop().time()
-    assert refusal(await ended(route(log, policy=policy), "n", "wait=0")) == (503, "source")
+    assert refusal(await ended(route(LogPolling(log, policy)), "n", "wait=0")) == (503, "source")
     assert bounds <= asyncio.get_running_loop().time() - began < 3.0
 
 
@@ -154,13 +154,13 @@ async def test_stream_says_gone_with_an_empty_id_then_what_is_kept(log: EventLog
 
 async def test_stream_of_an_unknown_topic_is_404_however_short_the_stall() -> None:
     async with MemoryLog(unknown_timeout=1.0) as log:
-        client = await ended(EventRoute(log, policy=Policy(stall=0.95, heartbeat=0.01)), "nobody")
+        client = await ended(EventRoute(LogPolling(log, Policy(stall=0.95, heartbeat=0.01))), "nobody")
     assert client.status == 404
 
 
 async def test_stream_of_a_late_topic_begins_however_short_the_stall() -> None:
     async with MemoryLog(unknown_timeout=4.0) as log:
-        client = Client(EventRoute(log, policy=Policy(stall=0.3)))
+        client = Client(EventRoute(LogPolling(log, Policy(stall=0.3))))
         await asyncio.sleep(0.4)
         assert client.status == 0
         await log.append("n", "a")
@@ -171,7 +171,7 @@ async def test_stream_of_a_late_topic_begins_however_short_the_stall() -> None:
 
 async def test_stream_of_an_empty_topic_is_open_at_once() -> None:
     async with MemoryLog(unknown_timeout=None) as log:
-        client = Client(EventRoute(log, policy=Policy(heartbeat=0.01)))
+        client = Client(EventRoute(LogPolling(log, Policy(heartbeat=0.01))))
         await until(lambda: client.comments)
         assert (client.status, client.events) == (200, [])
         await log.append("n", "a")
@@ -247,7 +247,7 @@ async def test_poll_whose_wait_is_over_is_one_operation_which_expires() -> None:
     ends = Ends()
     async with MemoryLog(observers=[ends]) as log:
         first = await log.append("n", "a")
-        route = LongPollRoute(log, policy=Policy(jitter=0, margin=0))
+        route = LongPollRoute(LogPolling(log, Policy(jitter=0, margin=0)))
         assert await Client(route, query=f"wait=0.1&after={first}").polled() == []
     assert ends.outcomes == [Outcome.EXPIRED]
     assert 0.0 < ends.waits[0] < 0.5  # from when it parked: a part of the time is over by then

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from aiopurgatory import Purgatory
 from aiopurgatory.streams import MemoryLog
-from aiopurgatory.web import EventRoute, LongPolling, Policy
+from aiopurgatory.web import EventRoute, LogPolling, LongPolling, Policy
 
 from .browser import Browser, Site
 from .eventsource import Forgets
@@ -58,7 +58,7 @@ class Behind(Site):
 
     def __init__(self, log: MemoryLog) -> None:
         pages = {"/": PAGE, "/plain": PLAIN, "/documented": DOCUMENTED, "/other": OTHER}
-        route = EventRoute(log, policy=Policy(retry_after=(1, 1)))
+        route = EventRoute(LogPolling(log, Policy(retry_after=(1, 1))))
         super().__init__(log.purgatory, pages, Route("/answers/{answer}/events", route))
         self.log = log
         self.port = free_port()

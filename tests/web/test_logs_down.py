@@ -11,7 +11,7 @@ import pytest
 from private_servers import DurableRedis, Postgres, Server
 
 from aiopurgatory.streams import EventLog
-from aiopurgatory.web import EventRoute, LongPollRoute, Policy
+from aiopurgatory.web import EventRoute, LogPolling, LongPollRoute, Policy
 
 from .eventsource import Client
 from .polls import until
@@ -86,7 +86,7 @@ def outage(request: pytest.FixtureRequest, server: Server) -> Outage:
 async def test_stream_in_an_outage_has_headers_and_heartbeats_at_once(log: EventLog, outage: Outage) -> None:
     topic = f"known-{time.time()}"
     await log.append(topic, "one")
-    route = EventRoute(log, policy=Policy(heartbeat=0.5))
+    route = EventRoute(LogPolling(log, Policy(heartbeat=0.5)))
     outage.begin()
     try:
         began = time.monotonic()

@@ -11,7 +11,7 @@ from aiopurgatory.metrics import Metrics
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import LongPolling
 
-from .polls import Polls
+from .polls import KNOWN, Polls
 
 
 class Opened(Observer):
@@ -54,6 +54,7 @@ async def test_observers_are_told_of_the_polling_and_own_ones_of_that_alone(sour
             assert purgatory.is_open
             assert (await polling.answer("n", {})).status == 200
         polling.close()
+        assert (await polling.answer("n", KNOWN)).status == 503
     assert own.told == [("opened", polling), ("closed", polling)] * 2
     about = [("opened", purgatory), ("opened", polling), ("closed", purgatory), ("closed", polling)]
     assert both.told == of_the_purgatory.told == about * 2

@@ -15,7 +15,6 @@ from aiopurgatory.web import (
     LogPolling,
     LongPolling,
     LongPollRoute,
-    Policy,
     PurgatoryMiddleware,
     close_on_stop,
     while_connected,
@@ -93,8 +92,7 @@ CALLS: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any], str]] 
     (LogPolling, (7,), {}, r"^log must be an EventLog, got 7$"),
     (EventRoute, (7,), {}, SERVED),
     (LongPollRoute, (7,), {}, SERVED),
-    (EventRoute, (MemoryLog(),), {"policy": 30.0}, r"^policy must be a Policy or None, got 30\.0"),
-    (EventRoute, (POLLING,), {"policy": Policy()}, "^policy must be left out"),
+    (LogPolling, (MemoryLog(), 30.0), {}, r"^policy must be a Policy or None, got 30\.0"),
     (LongPollRoute, (POLLING,), {"respond": respond}, "^respond must be a plain function"),
     (LongPollRoute, (POLLING,), {"methods": "POST"}, r"^methods must be an iterable .* 'POST'; pass \['POST'\]$"),
     *(

@@ -30,8 +30,8 @@ a field or a line of a log as it is. A source that fails is an outage: its clien
 once a minute. Whatever a handler raises goes to the app, but for refusals, which the middleware answers.
 """
 
-from .answer import Answer
-from .connected import DisconnectedError, while_connected
+from .answer import Answer, DisconnectedError
+from .connected import while_connected
 from .desk import Policy
 from .middleware import PurgatoryMiddleware
 from .polling import LogPolling, LongPolling, LongPollStatistics

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
-from .answer import Refusals
-from .connected import Client, DisconnectedError, client
+from .answer import DisconnectedError, Refusals
+from .connected import Client, client
 from .signals import require_purgatory
 
 if TYPE_CHECKING:

@@ -95,6 +95,24 @@ class ReplacedError(PurgatoryError):
     """
 
 
+class DisconnectedError(PurgatoryError):
+    """The client has disconnected, as during a while_connected() block.
+
+    In Starlette and FastAPI, it is also one of their ``HTTPException``, so they answer it with status 499, and log
+    nothing. In Litestar, its status is enough for that. In plain ASGI, catch it and return: nobody reads an answer.
+
+    With a middleware, a disconnect is not noticed behind a body of more than 64 KiB. If nobody reads that for 10 s,
+    this is raised, with status 413.
+    """
+
+    headers: None = None  # which Starlette reads
+
+    def __init__(self, status_code: int = 499, detail: str = "the client has disconnected") -> None:
+        Exception.__init__(self, detail)
+        self.status_code = status_code
+        self.detail = detail
+
+
 class UnreadBodyError(PurgatoryError):
     """The body is too long, or a middleware keeps it and nobody reads it: no disconnect is noticed behind it."""
 
@@ -123,6 +141,7 @@ _REFUSALS: Final[dict[type[Exception], int | str]] = {
     ReplacedError: 409,
     GoneError: 410,
     UnreadBodyError: 413,
+    DisconnectedError: 499,
     GroupLimitError: "group",
     PurgatoryFullError: "full",
     ReadFailedError: "source",

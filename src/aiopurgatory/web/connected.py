@@ -13,8 +13,7 @@ from typing import Any, Final, final
 
 from ..arguments import require_function
 from ..clock import cancellations
-from ..errors import PurgatoryError
-from .answer import NO_BODY, Answer, UnreadBodyError
+from .answer import NO_BODY, Answer, DisconnectedError, UnreadBodyError
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -221,24 +220,6 @@ class Inbox(Client):
 
 #: The client of the running handler, in an app with a middleware of this library.
 client: Final[ContextVar[Client]] = ContextVar("client")
-
-
-class DisconnectedError(PurgatoryError):
-    """The client has disconnected during a while_connected() block.
-
-    In Starlette and FastAPI, it is also one of their ``HTTPException``, so they answer it with status 499, and log
-    nothing. In Litestar, its status is enough for that. In plain ASGI, catch it and return: nobody reads an answer.
-
-    With a middleware, a disconnect is not noticed behind a body of more than 64 KiB. If nobody reads that for 10 s,
-    this is raised, with status 413.
-    """
-
-    headers: None = None  # which Starlette reads
-
-    def __init__(self, status_code: int = 499, detail: str = "the client has disconnected") -> None:
-        Exception.__init__(self, detail)
-        self.status_code = status_code
-        self.detail = detail
 
 
 def while_connected(receive: Receive | None = None) -> Connected:

@@ -18,7 +18,7 @@ from ..delayed_operation import DelayedOperation
 from ..errors import PurgatoryClosedError
 from ..handover import Handover
 from ..purgatory import Purgatory
-from .answer import Answer, GroupLimitError, Refusals, ReplacedError
+from .answer import Answer, DisconnectedError, GroupLimitError, Refusals, ReplacedError
 from .connected import Listen
 from .request import K, PollRequest
 from .signals import on_stop_signal
@@ -174,7 +174,8 @@ class Newcomers:
         if self._older:
             self._call_later()
         for poll, (listen, context) in older.items():
-            context.run(poll.listen, listen)  # a middleware's receive() may use variables of its request
+            if not poll.done():
+                context.run(poll.listen, listen)  # a middleware's receive() may use variables of its request
 
 
 class Places:
@@ -261,9 +262,7 @@ class Desk:
         self.answered: Final = Counter[int]()
         #: Keys to notify after a linger, from other threads.
         self.handover = Handover(core_of(purgatory).turn_budget)
-        #: The loop that the newcomers, the places and the keys belong to.
-        self._home: asyncio.AbstractEventLoop | None = None
-        #: The loop in which enter() was called, and close() not since.
+        #: The loop in which this is open.
         self.loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
@@ -275,17 +274,17 @@ class Desk:
     async def enter(self) -> None:
         """Open for the first client in a loop. By then every server has installed its signal handlers."""
         loop = running_loop()
-        if core_of(self.purgatory).loop.running is not loop:  # otherwise it is open, or was closed on purpose
+        if core_of(self.purgatory).loop.running is not loop:
             await self.purgatory.start()
-        if self._home is not loop:
-            self._home = loop
-            self.places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
-            self._newcomers = Newcomers()
-            self.handover = Handover(core_of(self.purgatory).turn_budget)
+        if not self.purgatory.is_open:  # it was closed on purpose
+            return
+        self.places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
+        self._newcomers = Newcomers()
+        self.handover = Handover(core_of(self.purgatory).turn_budget)
         if self._stop_signals:
             on_stop_signal(self.close)
         self.loop = loop  # now that it is true: a signal handler may raise in between
-        if self.purgatory.is_open and self._polling is not None:
+        if self._polling is not None:
             core_of(self.purgatory).observers.tell_opened(self._polling, self._observers)
 
     def close(self) -> None:
@@ -338,10 +337,7 @@ class Desk:
 
     def unanswered(self, is_deserted: bool) -> Answer:
         """Return the answer to a client that has left, or else that the server cuts off, and count it."""
-        if not is_deserted:
-            return self.refuse(PurgatoryClosedError("the server stops"))
-        self.count(499)
-        return Answer(499, b"", [])  # nobody reads it
+        return self.refuse(DisconnectedError() if is_deserted else PurgatoryClosedError("the server stops"))
 
     def count(self, status: int) -> None:
         """Count an answer when it begins."""

@@ -8,8 +8,8 @@ from typing import final
 
 from ..clock import cancellations
 from ..purgatory import Purgatory
-from .answer import NO_STORE, PLAIN_TEXT, Answer
-from .connected import DisconnectedError, Inbox, Message, Receive, Scope, Send, client, send_answer
+from .answer import NO_STORE, PLAIN_TEXT, Answer, DisconnectedError
+from .connected import Inbox, Message, Receive, Scope, Send, client, send_answer
 from .desk import Desk
 from .signals import require_purgatory
 

@@ -215,7 +215,8 @@ class LogPolling(Answering[str]):
             events = await runs.events(run, request.headers, request.query_params, until=user.until)
             return StreamingResponse(events, events.status, events.headers)
 
-    So a login may be a dependency of FastAPI. A route that gets this in place of the log shares its limits.
+    So a login may be a dependency of FastAPI. Routes that get this in place of the log have its policy, and share its
+    limits.
 
     Args:
         log: the log. Its topics are the resources.
@@ -228,7 +229,7 @@ class LogPolling(Answering[str]):
         super().__init__(events_of("log must be an EventLog", log, policy))
 
 
-def events_of(rule: str, log: object, policy: Policy | None) -> Content[Any]:
+def events_of(rule: str, log: object, policy: Policy | None = None) -> Content[Any]:
     """Return the events of *log*, as content. Raises: TypeError: it breaks the *rule*."""
     from ..streams import EventLog  # here: most apps have no log, and load no streams
     from .event_log import LogEvents

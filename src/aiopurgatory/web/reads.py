@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from functools import partial
 from inspect import iscoroutinefunction
@@ -99,26 +99,26 @@ class Kept(Generic[V]):
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._entries: dict[Hashable, tuple[V, int]] = {}
+        self._entries: dict[tuple[Any, ...], tuple[V, int]] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, wanted: Hashable) -> V | None:
+    def get(self, wanted: tuple[Any, ...]) -> V | None:
         return self._entries.get(wanted, (None, 0))[0]
 
-    def keep(self, wanted: Hashable, value: V, size: int) -> None:
-        """Keep *value*, of *size* bytes, in place of an earlier one."""
+    def keep(self, wanted: tuple[Any, ...], value: V, size: int) -> None:
+        """Keep *value*, of *size* bytes, in place of an earlier one, unless the resource or version is a long one."""
         self._drop(wanted)
         size += _ENTRY
-        if size <= self._max_bytes:
+        if size <= self._max_bytes and is_short(*wanted[:2]):
             self._entries[wanted] = value, size
             self.bytes += size
             while self.bytes > self._max_bytes:
                 self._drop(next(iter(self._entries)))
 
-    def _drop(self, wanted: Hashable) -> None:
+    def _drop(self, wanted: tuple[Any, ...]) -> None:
         _, size = self._entries.pop(wanted, (None, 0))
         self.bytes -= size
 
@@ -130,19 +130,21 @@ def is_short(resource: Any, since: str | None) -> bool:
 
 @final
 class Line:
-    """The calls of one method, by their arguments.
+    """The calls of *read*, by their arguments.
 
     Args: kept: has results, with Call.check of each. size: the bytes of a result.
     """
 
-    __slots__ = ("begun", "kept", "size", "waiting")
+    __slots__ = ("begun", "kept", "read", "size", "waiting")
 
-    def __init__(self, kept: Kept[tuple[int, Any]], size: Callable[[Any], int]) -> None:
+    def __init__(
+        self, read: Callable[..., Coroutine[Any, Any, Any]], kept: Kept[tuple[int, Any]], size: Callable[[Any], int]
+    ) -> None:
         #: Calls that have not begun.
         self.waiting: OrderedDict[tuple[Any, ...], Call] = OrderedDict()
         #: By arguments: the newest call that has begun and not ended.
         self.begun: dict[tuple[Any, ...], Call] = {}
-        self.kept, self.size = kept, size
+        self.read, self.kept, self.size = read, kept, size
 
     def find(self, wanted: tuple[Any, ...], check: int) -> Call | None:
         """Return a call for a poll that the check with this number has woken."""
@@ -154,10 +156,10 @@ class Line:
 class Call:
     """A call of the source with the arguments *wanted*, and the polls that wait for its result."""
 
-    __slots__ = ("_read", "check", "line", "polls", "task", "wanted")
+    __slots__ = ("check", "line", "polls", "task", "wanted")
 
-    def __init__(self, line: Line, wanted: tuple[Any, ...], read: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        self.line, self.wanted, self._read = line, wanted, read
+    def __init__(self, line: Line, wanted: tuple[Any, ...]) -> None:
+        self.line, self.wanted = line, wanted
         #: What each poll awaits, in their order. Not shield(): cancelled, it reports a later error, from 3.14 on.
         self.polls: dict[asyncio.Future[Any], None] = {}
         #: None until it begins.
@@ -167,7 +169,7 @@ class Call:
 
     def begin(self, done: Callable[[Call], object]) -> None:
         """Begin: later polls need one that begins later, unless a check before this woke them."""
-        read = self._read()
+        read = self.line.read(*self.wanted)
         try:
             # Not create_task(): the app's own task factory may begin it at once. In an empty context: its result is for
             # many requests.
@@ -187,16 +189,14 @@ class Call:
 
     def _end(self, done: Callable[[Call], object], task: asyncio.Task[Any]) -> None:
         self.drop()
-        exc = None if task.cancelled() else task.exception()
+        exc = asyncio.CancelledError() if task.cancelled() else task.exception()
         for poll in [poll for poll in self.polls if not poll.done()]:
-            if task.cancelled():
-                poll.cancel()
-            elif exc is not None:
+            if exc is None:
+                poll.set_result(task.result())
+            else:
                 poll.set_exception(exc)
                 poll.exception()  # retrieved, even if the poll is cancelled before it could raise it
-            else:
-                poll.set_result(task.result())
-        if self.check and exc is None and not task.cancelled() and is_short(*self.wanted[:2]):
+        if self.check and exc is None:
             found = task.result()
             self.line.kept.keep(self.wanted, (self.check, found), self.line.size(found))
         done(self)
@@ -276,8 +276,8 @@ class Reader(Generic[K]):
             self._loop = loop
             self._free = self._max_reads
             self._is_beginning = False
-            self._bodies = Line(self.kept, lambda read: len(read[0]) + len(read[1]))
-            self._versions = Line(Kept(MAX_VERSIONS), len)
+            self._bodies = Line(self._read_body, self.kept, lambda read: len(read[0]) + len(read[1]))
+            self._versions = Line(self._read_version, Kept(MAX_VERSIONS), len)
 
     def version_now(self, resource: K) -> str:
         """The version of *resource*, in memory."""
@@ -290,45 +290,33 @@ class Reader(Generic[K]):
         if found is None:
             resource, since, version = wanted
             found = require_read(self._name, version, self._read(resource, since, version))
-            if is_short(resource, since):
-                self.kept.keep(wanted, found, len(version) + len(found[1]))
+            self.kept.keep(wanted, found, len(version) + len(found[1]))
         return found
 
-    async def version(self, resource: K, check: int, asked: Asking) -> str:
+    def version(self, resource: K, check: int, asked: Asking) -> Awaitable[str]:
         """Await the version of *resource*. Args: check: the newest check that called for it; NO_CHECK: none did."""
         self._enter()
+        return self._share(self._versions, (resource, None), check, asked)
 
-        async def call() -> str:
-            return require_version(self._name, await self._outages.watch(lambda: self._source.version(resource)))
-
-        found: str = await self._share(self._versions, (resource, None), call, check, asked)
-        return found
-
-    async def body(self, wanted: tuple[K, str | None, str], check: int, asked: Asking) -> State:
+    def body(self, wanted: tuple[K, str | None, str], check: int, asked: Asking) -> Awaitable[State]:
         """Await the version and body. Args: wanted: those of Source.read(). check: as for version()."""
         self._enter()
+        return self._share(self._bodies, wanted, check, asked)
 
-        async def call() -> State:
-            read = await self._outages.watch(lambda: self._source.read(*wanted))
-            return require_read(self._name, wanted[2], read)
+    async def _read_version(self, resource: K, since: None) -> str:
+        return require_version(self._name, await self._outages.watch(lambda: self._source.version(resource)))
 
-        found: State = await self._share(self._bodies, wanted, call, check, asked)
-        return found
+    async def _read_body(self, *wanted: Any) -> State:
+        read = await self._outages.watch(lambda: self._source.read(*wanted))
+        return require_read(self._name, wanted[2], read)
 
-    async def _share(
-        self,
-        line: Line,
-        wanted: tuple[Any, ...],
-        read: Callable[[], Coroutine[Any, Any, Any]],
-        check: int,
-        asked: Asking,
-    ) -> Any:
+    async def _share(self, line: Line, wanted: tuple[Any, ...], check: int, asked: Asking) -> Any:
         kept = line.kept.get(wanted)
         if kept is not None and kept[0] >= check:
             return kept[1]
         call = line.find(wanted, check)
         if call is None:
-            call = line.waiting[wanted] = Call(line, wanted, read)
+            call = line.waiting[wanted] = Call(line, wanted)
         if call.task is None:
             self._begin_soon()
         if call.task is None and check != NO_CHECK:

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, final
 from urllib.parse import parse_qsl, unquote_plus
 
 from ..arguments import Items
-from .answer import Answer, RequestError, UnreadBodyError, is_entity_tag
+from .answer import Answer, DisconnectedError, RequestError, UnreadBodyError, is_entity_tag
 from .connected import Listen, Receive, Scope
 
 K = TypeVar("K", bound=Hashable)
@@ -178,10 +178,11 @@ def _parsed(text: bytes) -> Parameters:
     return Parameters(reversed(pairs))
 
 
-async def read_body(receive: Receive) -> bytes | None:
-    """Return the body of a request; None: its client has disconnected.
+async def read_body(receive: Receive) -> bytes:
+    """Return the body of a request.
 
     Raises: UnreadBodyError: it is longer than MAX_BODY. RequestError: it did not arrive in BODY_TIMEOUT.
+        DisconnectedError: its client has left.
     """
     body, has_more = bytearray(), True
     try:
@@ -189,7 +190,7 @@ async def read_body(receive: Receive) -> bytes | None:
             while has_more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    return None
+                    raise DisconnectedError
                 body += message.get("body", b"")
                 if len(body) > MAX_BODY:
                     raise UnreadBodyError(f"the body must have at most {MAX_BODY:,} bytes")

@@ -10,11 +10,10 @@ from contextlib import suppress
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
 
-from ..arguments import Items, require, require_function, require_items, require_plain_function
+from ..arguments import Items, require_function, require_items, require_plain_function
 from .answer import NO_STORE, REFUSALS, Answer, RequestError
 from .connected import Message, Receive, Scope, Send, deliver, ignore, listener, send_answer, start_of
-from .desk import Policy
-from .poll import Answering, Content, answer_poll
+from .poll import Answering, answer_poll
 from .polling import events_of
 from .request import (
     PollRequest,
@@ -68,7 +67,6 @@ class Endpoint(ABC):
         self,
         served: Answering[Any] | EventLog,
         *,
-        policy: Policy | None = None,
         resource: Ask[Any] = path_parameter,
         since: Ask[str | None] | None = None,
         keys: Ask[Items[Hashable]] | None = None,
@@ -77,7 +75,8 @@ class Endpoint(ABC):
         until: Ask[float | None] | None = None,
         methods: Items[str] = ("GET",),
     ) -> None:
-        self._content: Final = _content_of(served, policy)
+        rule = "served must be a LongPolling, a LogPolling or an EventLog"
+        self._content: Final = served._content if isinstance(served, Answering) else events_of(rule, served)
         if self._content.has_ids:
             since = since or after_of_query
         require_items("methods", methods, "method")
@@ -99,10 +98,7 @@ class Endpoint(ABC):
         try:
             request = RequestScope(scope)
             if method not in _BODILESS:
-                body = await read_body(receive)
-                if body is None:
-                    return desk.unanswered(is_deserted=True)
-                request.body = body
+                request.body = await read_body(receive)
             fields = self._in_headers(request)
             if method == "HEAD":
                 fields["client"] = None  # it replaces no other
@@ -163,8 +159,7 @@ class LongPollRoute(Endpoint):
         )
 
     Args:
-        served: a LongPolling, which answers the polls, or an EventLog or its LogPolling.
-        policy: for an EventLog, the waits and limits; None (default): ``Policy()``.
+        served: a LongPolling, which answers the polls; or an EventLog, or a LogPolling with the log and its policy.
         resource: the polled resource; default: the path's only parameter. A tuple of them for a poll of several.
         since: the client's version; default: the one in If-None-Match.
         wait: the client's wait, as seconds or as text like ``10s``; None: it asked for none. Default: the ``wait`` of
@@ -187,7 +182,6 @@ class LongPollRoute(Endpoint):
         self,
         served: Answering[Any] | EventLog,
         *,
-        policy: Policy | None = None,
         resource: Ask[Any] = path_parameter,
         since: Ask[str | None] | None = None,
         wait: Ask[float | str | None] | None = None,
@@ -197,16 +191,7 @@ class LongPollRoute(Endpoint):
         respond: Respond | None = None,
         methods: Items[str] = ("GET",),
     ) -> None:
-        super().__init__(
-            served,
-            policy=policy,
-            resource=resource,
-            since=since,
-            keys=keys,
-            client=client,
-            group=group,
-            methods=methods,
-        )
+        super().__init__(served, resource=resource, since=since, keys=keys, client=client, group=group, methods=methods)
         if respond is not None:
             require_plain_function("respond", respond)
         self._functions.update(given(wait=wait or wait_of_query))
@@ -286,8 +271,8 @@ class EventRoute(Endpoint):
     as for LongPollRoute.
 
     Args:
-        served: a LongPolling, which has the source, the purgatory and the policy; or an EventLog or its LogPolling.
-        policy: for an EventLog, the times and limits of its streams; None (default): ``Policy()``.
+        served: a LongPolling, which has the source, the purgatory and the policy; or an EventLog, or a LogPolling with
+            the log and its policy.
         resource: the streamed resource; default: the path's only parameter.
         since: the client's version if it sent no Last-Event-ID; default: None. For an EventLog, the default is the
             ``after`` of the query.
@@ -313,7 +298,7 @@ class EventRoute(Endpoint):
             try:
                 answer = await stream.open(request)
             except asyncio.CancelledError:
-                answer = stream.stopped()
+                answer = self._content.desk.unanswered(stream.left)
             if not stream.is_open:
                 await send_answer(answer, send)
                 return
@@ -362,11 +347,3 @@ def given(**functions: Ask[Any] | None) -> dict[str, Ask[Any]]:
     for name, function in found.items():
         require_function(name, function)
     return found
-
-
-def _content_of(served: object, policy: Policy | None) -> Content[Any]:
-    """Return what is polled. Raises: TypeError: *served* is something else."""
-    if isinstance(served, Answering):
-        require(policy is None, "policy", f"left out here: the {type(served).__name__} has one", policy)
-        return served._content
-    return events_of("served must be a LongPolling, a LogPolling or an EventLog", served, policy)

@@ -17,7 +17,7 @@ from ..core.kit import StreamWait, core_of
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..sse import event_text
 from ..waits import UntilEnded
-from .answer import NO_STORE, REFUSALS, Answer, ExpiredError, ReadFailedError, ReplacedError, UnreadBodyError, as_text
+from .answer import NO_STORE, REFUSALS, Answer, DisconnectedError, ExpiredError, ReadFailedError, ReplacedError, as_text
 from .connected import is_disconnect
 from .desk import SLOTS, ClientOperation, Desk, Policy
 from .request import K, PollRequest
@@ -134,12 +134,10 @@ class EventStream(StreamWait, ClientOperation[K]):
         with UntilEnded(self):
             first = await self.read()
         if first is None:  # it has ended
-            if self.cancelled():
-                return self.stopped()
-            failure = self.exception()
-            if not isinstance(failure, ReplacedError):  # a client learns that from an event
-                raise failure or ReadFailedError("the source did not answer in time")
-            first = replaced(failure)
+            reason = self._reason()
+            if not isinstance(reason, ReplacedError):  # a client learns that from an event
+                raise reason
+            first = replaced(reason)
             self.close()
         elif not first and self.feed.is_over and not self.is_old():  # EventSource reconnects after any other status
             self.close()
@@ -149,11 +147,6 @@ class EventStream(StreamWait, ClientOperation[K]):
             first = retry(desk.policy) + first
         desk.count(200)
         return Answer(200, first, list(_HEADERS))
-
-    def stopped(self) -> Answer:
-        """The answer if open() was cancelled: by the server, or since the client has disconnected."""
-        self.close()
-        return self._desk.unanswered(self.left)
 
     async def go_on(self, awaitable: Awaitable[bytes | None]) -> bytes | None:
         """Await *awaitable* until this ends.
@@ -174,20 +167,26 @@ class EventStream(StreamWait, ClientOperation[K]):
         Args: failure: of its last read.
         """
         self.is_over = True
-        if self.left:
-            return None
-        if failure is None and self.done() and not self.cancelled():
-            failure = self.exception()
-        match failure:
-            case None if self.expired and not self.is_reading:  # the client did not read
+        reason = self._reason() if failure is None or self.done() else failure
+        match reason:
+            case DisconnectedError():
                 return None
-            case None | PurgatoryClosedError() | UnreadBodyError() | ReadFailedError():
-                return b"" if self.feed.is_over else retry(self._desk.policy)
             case ReplacedError():
-                return replaced(failure)
+                return replaced(reason)
             case GoneError() | NotFoundError():
-                return gone(failure)
-        raise failure
+                return gone(reason)
+        if not isinstance(reason, REFUSALS):
+            raise reason
+        return b"" if self.feed.is_over else retry(self._desk.policy)
+
+    def _reason(self) -> BaseException:
+        """Why this has ended, or its task is cancelled."""
+        if self.left:
+            return DisconnectedError()
+        if self.expired:  # or else the client has not read in time
+            return ReadFailedError("the source did not answer in time") if self.is_reading else DisconnectedError()
+        failure = self.exception() if self.done() and not self.cancelled() else None
+        return failure or PurgatoryClosedError("the server stops")
 
     def leave_by(self, exc: OSError | RuntimeError) -> None:
         """send() has raised *exc*: the client has disconnected. Raises: *exc*, if it means something else."""

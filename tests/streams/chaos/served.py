@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from aiopurgatory.streams import EventLog
-from aiopurgatory.web import EventRoute, Policy
+from aiopurgatory.web import EventRoute, LogPolling, Policy
 
 from ..conftest import log_at
 
@@ -33,7 +33,7 @@ def log_on(url: str, **options: Any) -> EventLog:
 
 def worker(url: str, options: dict[str, Any]) -> Starlette:
     log = log_on(url, **options)
-    return Starlette(lifespan=log.lifespan, routes=[Route("/{topic}", EventRoute(log, policy=POLICY))])
+    return Starlette(lifespan=log.lifespan, routes=[Route("/{topic}", EventRoute(LogPolling(log, POLICY)))])
 
 
 async def produce(url: str, acked: int, options: dict[str, Any]) -> None:

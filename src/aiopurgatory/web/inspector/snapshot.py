@@ -162,9 +162,35 @@ def take_hands(purgatory: Purgatory) -> list[float]:
 
 async def take_keys(purgatory: Purgatory, names: Names) -> Row:
     """Return the keys with the most watchers, the keys waited for longest, and the oldest pending operations."""
-    tables = _Tables(names)
-    scope = await visit_in_slices(core_of(purgatory), tables.visit)
-    return tables.rows() | {"scope": scope}
+    #: Of each key: its watchers, since when the oldest pending one waits, and the key.
+    keys: list[tuple[int, float, Hashable]] = []
+    #: By the time of the watch, and a number that tells operations of the same time apart.
+    oldest: dict[tuple[float, int], Row] = {}
+    latest = inf  # time among those, once there are ROWS of them
+
+    def visit(key: Hashable, count: int, ops: list[Any]) -> None:
+        nonlocal latest
+        keys.append((count, watched_at(ops[0]) if ops else inf, key))
+        for op in ops:
+            since = watched_at(op)
+            if since >= latest:
+                break
+            oldest[since, id(op)] = describe(op, names)
+            if len(oldest) > ROWS:
+                del oldest[max(oldest)]
+                latest = max(oldest)[0]
+
+    scope = await visit_in_slices(core_of(purgatory), visit)
+    top = nlargest(ROWS, keys, key=itemgetter(0))  # of equal ones, the first
+    slowest = nsmallest(ROWS, keys, key=itemgetter(1))
+    return {
+        "most_watched": [{"key": names.of(key), "watchers": count} for count, _, key in top],
+        "slowest": [
+            {"key": names.of(key), "watchers": count, "since": since} for count, since, key in slowest if since < inf
+        ],
+        "oldest": [oldest[since] for since in sorted(oldest)],
+        "scope": scope,
+    }
 
 
 async def find(purgatory: Purgatory, names: Names, text: str) -> Row:
@@ -230,43 +256,6 @@ def describe(op: Any, names: Names) -> Row:
         "since": watched_at(op),
         "deadline": deadline_seconds(op),
     }
-
-
-class _Tables:
-    """The keys with the most watchers, the slowest keys and the oldest operations, of the keys visited so far."""
-
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        #: Of each key: its watchers, since when the oldest pending one waits, and the key.
-        self.keys: list[tuple[int, float, Hashable]] = []
-        #: By the time of the watch, and a number that tells operations of the same time apart.
-        self.oldest: dict[tuple[float, int], Row] = {}
-        #: The latest time among those, once there are ROWS of them.
-        self.latest = inf
-
-    def visit(self, key: Hashable, count: int, ops: list[Any]) -> None:
-        self.keys.append((count, watched_at(ops[0]) if ops else inf, key))
-        for op in ops:
-            since = watched_at(op)
-            if since >= self.latest:
-                break
-            self.oldest[since, id(op)] = describe(op, self.names)
-            if len(self.oldest) > ROWS:
-                del self.oldest[max(self.oldest)]
-                self.latest = max(self.oldest)[0]
-
-    def rows(self) -> Row:
-        top = nlargest(ROWS, self.keys, key=itemgetter(0))  # of equal ones, the first
-        slowest = nsmallest(ROWS, self.keys, key=itemgetter(1))
-        return {
-            "most_watched": [{"key": self.names.of(key), "watchers": count} for count, _, key in top],
-            "slowest": [
-                {"key": self.names.of(key), "watchers": count, "since": since}
-                for count, since, key in slowest
-                if since < inf
-            ],
-            "oldest": [self.oldest[since] for since in sorted(self.oldest)],
-        }
 
 
 class View:
