@@ -152,8 +152,9 @@ class Client(asyncio.Protocol):
         """Answer now if *attempt* returns an answer, else when it does, or at the deadline with *late*'s."""
         if not self.may_block:
             return attempt()
-        self.blocked = Blocked(self, attempt, late)
-        self.lists.purgatory.watch(self.blocked, keys, timeout=seconds or None)
+        blocked = Blocked(self, attempt, late)
+        self.lists.purgatory.watch(blocked, keys, timeout=seconds or None)  # if it raises, the client goes on
+        self.blocked = None if blocked.done() else blocked
         return LATER
 
     def unblock(self, answer: object) -> None:

@@ -90,7 +90,8 @@ class Following(Closing, Generic[R]):
         try:
             while True:
                 if op.begin():
-                    found = reading = None
+                    found: tuple[Any, R] | None = None
+                    reading: Any = ...  # until it is called
                     try:
                         reading = self._read(self._since)
                         found = await reading
@@ -168,7 +169,7 @@ class Following(Closing, Generic[R]):
         elif self._pauses is not None and self._pauses.has_failed(op, exc):
             op.end(False)
             return None
-        elif isinstance(exc, TypeError) and reading is not None and not isinstance(reading, Awaitable):
+        elif isinstance(exc, TypeError) and reading is not ... and not isinstance(reading, Awaitable):
             error = TypeError(f"read must be an async def, or return an awaitable; it returned {described(reading)}")
         self._is_over, self._op = True, None
         op.end(False)

@@ -1,4 +1,4 @@
-"""What docs/job-queue.md, kafka-operations.md and limits-and-leases.md keep in memory."""
+"""What docs/job-queue.md, kafka-operations.md, limits-and-leases.md and raw-tcp.md keep in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from aiopurgatory import Purgatory
 
-from .helpers import DOCS
+from .helpers import DOCS, block
 
 
 def program_of(page: str) -> dict[str, Any]:
@@ -72,6 +72,18 @@ async def test_member_with_an_empty_part_of_the_plan_gets_it() -> None:
         plans.update(a=b"orders 0", b=b"")  # more members than partitions
         assert purgatory.check_and_complete(("sync", "g")) == 1
         assert await syncing is True
+
+
+async def test_lines_of_telnet_are_commands_of_the_raw_server() -> None:
+    names = dict[str, Any]()
+    exec(block("raw-tcp.md", "lines.py"), names)
+    async with names["purgatory"]:
+        server = await asyncio.get_running_loop().create_server(names["Client"], "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"push one\r\npop\r\npop\n")
+        assert [await reader.readline() for _ in range(3)] == [b"pushed\n", b"one\n", b"none\n"]
+        writer.close()
+        server.close()
 
 
 async def test_users_that_call_no_more_leave_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:

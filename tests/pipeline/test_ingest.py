@@ -665,6 +665,14 @@ def test_ingest_no_journal_refused(spark: SparkSession, tmp_path: Path) -> None:
         ingested(spark, tmp_path)
 
 
+def test_ingest_folders_in_the_wrong_order_refused(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    assert ingested(spark, tmp_path).counted == 1
+    with pytest.raises(PurgatoryError, match=r"there is no journal in .*/out: give the folder that Journal"):
+        ingest(spark, str(tmp_path / "out"), str(tmp_path / "journal"))
+    assert [each.name for each in (tmp_path / "journal").iterdir()] == ["operations"]
+
+
 @pytest.mark.parametrize("out", ["journal", "journal/out", ".", "link", "journal/../journal/"])
 def test_ingest_into_the_journal_refused(spark: SparkSession, tmp_path: Path, out: str) -> None:
     write(tmp_path / "journal", [operation(0)])

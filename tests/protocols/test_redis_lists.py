@@ -106,6 +106,15 @@ async def test_blpop_waits_for_a_push(served: Served) -> None:
     assert (await producer.brpop(["jobs"], 1))[1] == b"two"
 
 
+@pytest.mark.parametrize("arguments", [("jobs", "soon"), ("jobs", "nan"), ("0",)])
+async def test_client_goes_on_after_a_refused_blpop(served: Served, arguments: tuple[str, ...]) -> None:
+    client = served.client()
+    with pytest.raises(ResponseError):
+        await client.execute_command("BLPOP", *arguments)
+    async with asyncio.timeout(5):
+        assert await client.llen("jobs") == 0
+
+
 async def test_blpop_without_a_push_returns_none(served: Served) -> None:
     assert await served.client().blpop(["jobs"], 0.05) is None
 

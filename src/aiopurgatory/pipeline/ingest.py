@@ -130,6 +130,8 @@ def _all_read(
     sealed = sums(spark, out, "sealed", line).where(F.col("journal") == place).select("day").collect()
     there, paths = listed(spark, journal, [] if all_days else [row.day for row in sealed])
     days = {day_of(path) for path in paths}
+    if days == {""} and not sealed:
+        raise PurgatoryError(NO_JOURNAL.format(journal))
     known = sums(spark, out, "files", line).where(F.col("day").isin(*days))
     new = unread(there, paths, known)
     for begin in range(0, len(new), max_files):

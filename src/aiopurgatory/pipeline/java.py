@@ -106,8 +106,9 @@ def start(settings: Mapping[str, str], memory: str, environment: Mapping[str, st
     atexit.register(_end, process)
     while not contact.exists():
         if process.poll() is not None:
-            why = [line for line in logged().split("\n") if line and not line.startswith("\tat")] or ["no reason"]
-            raise PurgatoryError(f"Java ended with status {process.returncode} before Spark had started: {why[-1]}")
+            errors = [line for line in logged().split("\n") if line and not line.startswith("\tat")]
+            why = f": {errors[-1]}" if errors else ", as it says above"
+            raise PurgatoryError(f"Java ended with status {process.returncode} before Spark had started{why}")
         time.sleep(0.02)
     told = contact.read_bytes()  # the port, the length of the secret, the secret
     port, secret = str(int.from_bytes(told[:4])), told[8:].decode()
