@@ -215,7 +215,12 @@ class Bus(Starting):
 
     def _check_here(self) -> None:
         """Raises: as _require_open(); RuntimeError: the bus belongs to another loop or thread."""
-        if asyncio._get_running_loop() is not self._require_open():
+        own = self._require_open()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        if loop is not own:
             raise RuntimeError(self._why_not_here())
 
     def _why_closed(self) -> str:
