@@ -7,7 +7,7 @@ import socket
 import threading
 import traceback
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -201,6 +201,30 @@ async def test_open_first_address_refuses_uses_the_next(monkeypatch: pytest.Monk
     monkeypatch.setattr(HostNames, "addresses", both)
     with made(Postgres) as server:
         async with bus_on(server.url().replace("127.0.0.1", "db.invalid"), []) as bus:
+            assert bus.statistics().connected
+
+
+@contextmanager
+def silent(address: str, port: int) -> Iterator[None]:
+    """A host without an answer, as one without power: its queue of connections is full."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server((address, port), backlog=0))
+        for _ in range(3):
+            queued = stack.enter_context(socket.socket())
+            queued.setblocking(False)
+            queued.connect_ex(listener.getsockname())
+        yield
+
+
+@pytest.mark.parametrize("hosts", ["127.0.0.9:{0},127.0.0.1:{0}", "db.invalid:{0}"], ids=["hosts", "addresses"])
+async def test_open_first_address_is_silent_uses_the_next(hosts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def addresses(names: HostNames, host: str) -> list[str]:
+        return ["127.0.0.9", "127.0.0.1"] if host == "db.invalid" else [host]
+
+    monkeypatch.setattr(HostNames, "addresses", addresses)
+    with made(Postgres) as server, silent("127.0.0.9", server.port):
+        url = server.url().replace(f"127.0.0.1:{server.port}", hosts.format(server.port))
+        async with bus_on(url, []) as bus:
             assert bus.statistics().connected
 
 

@@ -64,6 +64,21 @@ async def test_loss_or_gap_of_a_bus_that_is_not_open_is_refused(server: MemorySe
             await bus.gap()
 
 
+@pytest.mark.parametrize("turns", range(4))
+async def test_gap_after_an_outage_ends_once_connected(server: MemoryServer, turns: int) -> None:
+    here = Recorder()
+    async with MemoryBus(server, [here]) as bus:
+        server.is_down = True
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        server.is_down = False
+        before = here.everything
+        async with asyncio.timeout(5.0):
+            await bus.gap()
+        assert bus.statistics().connected
+        assert here.everything > before
+
+
 async def test_gap_of_a_bus_that_closes_meanwhile_ends(server: MemoryServer) -> None:
     async with MemoryBus(server, []) as bus:
         server.is_down = True

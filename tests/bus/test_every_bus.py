@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial
@@ -42,6 +43,24 @@ async def test_publish_wakes_here_and_elsewhere(make_bus: Maker) -> None:
         bus.publish(("orders", 7))
         assert await asyncio.gather(*waits) == [True, True]
         assert bus.statistics().published == 1
+
+
+async def test_flush_waits_for_the_keys_of_threads(make_bus: Maker) -> None:
+    class Slow(Recorder):
+        def notify(self, key: Hashable, limit: int | None = None) -> None:
+            time.sleep(0.002)  # a slice has 5 ms
+            super().notify(key, limit)
+
+    def publish() -> None:
+        for number in range(20):
+            bus.publish_threadsafe(number)
+
+    here = Slow()
+    async with make_bus([here]) as bus:
+        await asyncio.to_thread(publish)
+        await bus.flush()
+        assert (bus.statistics().published, here.keys) == (20, [*range(20)])
+        assert bus.statistics().outbox == 0
 
 
 async def test_start_checks_what_is_parked_already(make_bus: Maker) -> None:

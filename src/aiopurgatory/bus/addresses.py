@@ -126,10 +126,14 @@ class NamesLoop:
     """The running event loop, except that *names* looks up host names. For a client library that takes a loop.
 
     TLS still compares certificates with names.
+
+    Args:
+        hosts: how many there are. An address without an answer leaves time for those behind it.
+        timeout: seconds for all of an attempt. The last address of a single host may take all that is left.
     """
 
-    def __init__(self, names: HostNames) -> None:
-        self._names = names
+    def __init__(self, names: HostNames, hosts: int, timeout: float) -> None:
+        self._names, self._hosts, self._timeout = names, hosts, timeout
         self._loop = asyncio.get_running_loop()
 
     def __getattr__(self, name: str) -> Any:
@@ -140,9 +144,13 @@ class NamesLoop:
         if options.get("ssl"):
             options.setdefault("server_hostname", host)
         errors: list[OSError] = []
-        for address in await self._names.addresses(host):
+        addresses = await self._names.addresses(host)
+        share = self._timeout / (2 * self._hosts * len(addresses))  # a bus connects twice
+        for address in addresses:
+            is_last = self._hosts == 1 and address == addresses[-1]
             try:
-                return await self._loop.create_connection(protocol_factory, address, port, **options)
+                async with asyncio.timeout(None if is_last else share):
+                    return await self._loop.create_connection(protocol_factory, address, port, **options)
             except ssl.SSLError:
                 raise
             except OSError as exc:

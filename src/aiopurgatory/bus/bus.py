@@ -147,16 +147,24 @@ class Bus(Starting):
         self._handover.put((key, limit, limit and object()), self._loop, self._publish_put)
 
     def _publish_put(self, put: Any) -> None:
-        self.publish(put[0], limit=put[1])
+        if not isinstance(put, asyncio.Future):
+            self.publish(put[0], limit=put[1])
+        elif not put.done():
+            put.set_result(None)
 
-    @abstractmethod
     async def flush(self) -> None:
-        """Wait until every key published so far has been passed on.
+        """Wait until every key published so far, in any thread, has been passed on.
 
         Raises:
             BusClosedError: the bus is closed, or was closed meanwhile.
             RuntimeError: called in another thread, event loop or process.
         """
+        self._check_here()
+        loop = asyncio.get_running_loop()
+        taken = loop.create_future()  # behind the keys of publish_threadsafe()
+        self._handover.put(taken, loop, self._publish_put)
+        await taken
+        self._check_here()
 
     def add(self, target: Target) -> None:
         """Notify *target*, too, from now on. A target that is there already is not added again.
@@ -200,7 +208,11 @@ class Bus(Starting):
 
     def _check_here(self) -> None:
         """Raises: BusClosedError, RuntimeError: the bus is closed, or belongs to another loop, thread or process."""
-        refusal = self._refusal(asyncio._get_running_loop())
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        refusal = self._refusal(loop)
         if refusal is not None:
             raise refusal
 

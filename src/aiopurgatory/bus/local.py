@@ -125,15 +125,6 @@ class LocalBus(Bus):
             elif member is not sender and member.name == sender.name:
                 member.put(key, limit)
 
-    async def flush(self) -> None:
-        """Return at once: publish() has told every loop already. For code that also runs on the other buses.
-
-        Raises:
-            BusClosedError: the bus is closed, or was never started.
-            RuntimeError: called in another thread, event loop or process.
-        """
-        self._check_here()
-
     def statistics(self) -> BusStatistics:
         """Return a snapshot of the bus. May be called at any time, in any thread.
 

@@ -72,7 +72,8 @@ class PostgresBus(ServerBus):
         dsn: as for ``asyncpg.connect()``: ``postgresql://user:password@host:5432/database?sslmode=verify-full``. The
             driver of SQLAlchemy's ``postgresql+asyncpg:`` is ignored; options are asyncpg's in any case. The dsn must
             not lead to a pgbouncer in transaction mode. A pgbouncer in session mode needs its ``server_reset_query``.
-            With several hosts, add ``target_session_attrs=read-write``.
+            With several hosts, add ``target_session_attrs=read-write``. Each then has an equal part of half the
+            *timeout* to accept a connection.
         targets: purgatories and long polls to check, as for Bus. None (default): the bus only publishes.
         password: a function, plain or ``async def``: returns the password of each new connection, which may change.
             None (default): the dsn's, or from the file that its ``passfile`` names.
@@ -159,7 +160,7 @@ class PostgresEngine:
         require_seconds("timeout", timeout, 0.01, 3600.0)
         if isinstance(dsn, str):  # as SQLAlchemy names its drivers
             dsn = re.sub(r"^(postgres(?:ql)?)\+\w+:", r"\1:", dsn)
-        where, _ = parse(dsn, "dsn", "postgresql://user:password@host:5432/database", ("postgresql", "postgres"))
+        where, hosts = parse(dsn, "dsn", "postgresql://user:password@host:5432/database", ("postgresql", "postgres"))
         query = dsn.partition("?")[2]
         try:
             options = parse_qs(query, strict_parsing=bool(query))
@@ -169,7 +170,8 @@ class PostgresEngine:
         self._where = f"PostgreSQL at {where.replace('the default host', shown)}"
         self._dsn, self._channel = dsn, channel
         self._listens, self._password = listens, password_of(password)
-        self._names = HostNames()
+        self._names, self._timeout = HostNames(), timeout
+        self._hosts = len(hosts or options.get("host", [""])[0].split(","))
         #: The backends of the last attempt, or earlier ones that still run.
         self._left: list[int] = []
         #: Less than the bus's own timeout, so that the server's error arrives first and names the cause.
@@ -203,7 +205,8 @@ class PostgresEngine:
 
     async def connect(self, *_: object, **options: Any) -> Any:
         """Connect. May be given to a pool, whose own dsn and loop it ignores."""
-        options |= {"loop": NamesLoop(self._names), "password": self._password}
+        loop = NamesLoop(self._names, self._hosts, self._timeout)
+        options |= {"loop": loop, "password": self._password}
         return await asyncpg.connect(self._dsn, **options)
 
     async def _watched(self, lost: Lost, connections: list[Any]) -> Any:

@@ -147,7 +147,7 @@ class ServerBus(Bus):
         self._reconnecting.wake()
 
     async def flush(self) -> None:
-        """Wait until the server has acknowledged every key published so far.
+        """Wait until the server has acknowledged every key published so far, in any thread.
 
         While the server is down, this waits for it. To limit the wait, use ``asyncio.timeout()``.
 
@@ -155,7 +155,7 @@ class ServerBus(Bus):
             BusClosedError: the bus is closed, or was closed meanwhile.
             RuntimeError: called in another thread, event loop or process.
         """
-        self._check_here()
+        await super().flush()
         await self._reconnecting.flush()
 
     def statistics(self) -> BusStatistics:

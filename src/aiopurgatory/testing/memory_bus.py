@@ -73,10 +73,10 @@ class MemoryBus(ServerBus):
 
         Raises: BusClosedError: the bus is not open, or closes meanwhile.
         """
-        gaps = self.statistics().gaps
-        if self._memory.link is not None:
-            self._memory.link.break_off()
-        while self.statistics().gaps == gaps or not self.statistics().connected:
+        link = self._memory.link
+        if link is not None:
+            link.break_off()
+        while self._memory.link is link or not self.statistics().connected:
             self._check_here()
             await asyncio.sleep(0.001)
 
