@@ -106,23 +106,6 @@ async def test_streams_in_slices_make_two_calls(polls: Polls) -> None:
 
 
 @ways
-async def test_change_after_a_read_has_begun_is_read(polls: Polls, purgatory: Purgatory, way: str) -> None:
-    """The read under way sees the first change alone, which is no news."""
-    parked = await park(polls, 20, known='"0", "1"')
-    polls.source.gate.clear()
-    polls.source.values["n"] = 1
-    WAYS[way](purgatory)
-    await turns(5)
-    assert polls.source.calls == [("version", "n")]  # begun
-    polls.source.values["n"] = 2
-    WAYS[way](purgatory)
-    await turns(100)
-    polls.source.gate.set()
-    await turns(1_000)
-    assert {(await poll).headers["etag"] for poll in parked} == {'"2"'}
-
-
-@ways
 async def test_change_after_a_read_has_ended_is_read(polls: Polls, purgatory: Purgatory, way: str) -> None:
     """The first change answers the polls of the first slices. Later ones must not get its result."""
     parked = await park(polls, 100)
