@@ -11,7 +11,7 @@ import pytest
 
 from aiopurgatory import Purgatory
 
-from .helpers import DOCS
+from .helpers import DOCS, until
 
 
 def program_of(page: str) -> dict[str, Any]:
@@ -63,7 +63,5 @@ async def test_records_for_two_members_released_at_once_wake_both() -> None:
 async def test_users_that_call_no_more_leave_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
     names = program_of("limits-and-leases.md")
     await names["main"]()
-    async with asyncio.timeout(5.0):
-        while names["started"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: not names["started"])
     assert capsys.readouterr().out == "['at once', 'at once', 'waited', 'at once']\n"
