@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from starlette.middleware.base import BaseHTTPMiddleware
-from starlette.middleware.gzip import GZipMiddleware
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
@@ -341,36 +338,6 @@ async def test_newest_stream_of_a_client_ends_its_older_one(make: Making) -> Non
     assert newest.ids == ["0", "1"]
     await leave(elsewhere, newest)
     assert streams.polling.statistics().clients == 0
-
-
-# middleware
-
-
-async def pass_on(request: Any, call_next: Callable[[Any], Any]) -> Any:
-    return await call_next(request)
-
-
-async def test_client_behind_middleware_that_never_reads_is_dropped(streams: Streams, clock: ManualClock) -> None:
-    client = Client(BaseHTTPMiddleware(streams.route, pass_on))
-    await clock.advance(0.0)
-    client.reads.clear()
-    for _ in range(10):
-        await streams.publish()
-        await clock.advance(1.0)
-    assert (len(client.unread), streams.purgatory.num_delayed) == (1, 1)
-    await clock.advance(30.0)
-    assert (streams.purgatory.num_delayed, client.task.done()) == (0, False)
-    client.reads.set()
-    await leave(client)
-
-
-async def test_events_pass_a_compressing_middleware_as_they_are(streams: Streams) -> None:
-    client = Client(GZipMiddleware(streams.route, minimum_size=0), accept_encoding="gzip")
-    await settle()
-    await streams.publish()
-    assert client.ids == ["0", "1"]
-    assert "content-encoding" not in client.headers
-    await leave(client)
 
 
 async def test_check_that_sends_an_event_had_an_effect(streams: Streams, purgatory: Purgatory) -> None:

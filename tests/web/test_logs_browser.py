@@ -171,7 +171,6 @@ async def test_page_kept_for_the_back_button_misses_nothing(site: Behind, browse
 
 # streams of states
 
-pytestmark = pytest.mark.slow
 
 STATES = """<!DOCTYPE html><link rel="icon" href="data:,"><script>
 const seen = [], sources = {};

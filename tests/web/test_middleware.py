@@ -98,17 +98,6 @@ async def test_request_does_not_open_what_was_closed(purgatory: Purgatory) -> No
     assert (exchange.status, after.status, purgatory.is_open) == (503, 503, False)
 
 
-async def test_app_that_knows_no_lifespan_is_opened_by_a_request(purgatory: Purgatory) -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http"
-
-    exchange = exchange_of(purgatory, app)
-    with pytest.raises(AssertionError):
-        await PurgatoryMiddleware(app, purgatory)({"type": "lifespan"}, exchange.receive, exchange.send)
-    await exchange.run()
-    assert purgatory.is_open
-
-
 @pytest.mark.parametrize("answered", [None, "startup.complete", "startup.failed"])
 async def test_lifespan_that_ends_unanswered_closes_nothing(purgatory: Purgatory, answered: str | None) -> None:
     """An app that takes each scope for a request: servers go on without a lifespan then, unless it is answered."""
