@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -90,6 +90,9 @@ class Watcher:
             else:
                 self.seen[key].append(int(value))
 
+    def received(self) -> list[tuple[str, int]]:
+        return [(key, value) for key, values in [*self.seen.items()] for value in [*values]]
+
     def is_ready(self) -> bool:
         return self._ready == set(self.keys)
 
@@ -154,3 +157,27 @@ class Ledger:
             expected = list(range(seen[0], seen[-1] + 1)) if self._of_events else sorted(set(seen))
             assert seen == expected, f"{key} was seen as {seen}"
             self.delivered += len(seen)
+
+
+class AtLeastOnce(Ledger):
+    """What was sent, and all that watchers have received, also killed ones: again what they had not confirmed."""
+
+    def __init__(self, keys: list[str]) -> None:
+        super().__init__(keys)
+        self._killed: Counter[tuple[str, int]] = Counter()
+
+    def received(self) -> Counter[tuple[str, int]]:
+        """How often each value was received."""
+        found = self._killed.copy()
+        for watcher in self.watchers:
+            found.update(watcher.received())
+        return found
+
+    def settled(self) -> Counter[tuple[str, int]]:
+        """As received(), once that is all."""
+        sent = {(key, value) for key, last in self.written.items() for value in range(1, last + 1)}
+        self.until("all received", lambda: self.received().keys() == sent)
+        return self.received()
+
+    def _count(self, watcher: Watcher) -> None:
+        self._killed.update(watcher.received())

@@ -67,26 +67,16 @@ async def end(task: asyncio.Task[Any]) -> Any:
 # what it cancels
 
 
-@pytest.mark.parametrize("wait", ["wait_for", "awaited", "follow", "own operation", "sleep", "timeout", "anyio"])
+@pytest.mark.parametrize("wait", ["wait_for", "own operation", "timeout", "anyio"])
 async def test_client_leaves_and_what_is_awaited_is_cancelled(
     purgatory: Purgatory, client: Messages, wait: str
 ) -> None:
-    async def never(since: int | None = None) -> None:
-        return None
-
     async def wait_there() -> None:
         match wait:
             case "wait_for":
                 await purgatory.wait_for(lambda: None, ["k"], timeout=60)
-            case "awaited":
-                await purgatory.wait_for(never, ["k"], timeout=60)
-            case "follow":
-                async for _ in purgatory.follow(["k"], never):
-                    pass
             case "own operation":
                 await purgatory.watch(Never(60.0), ["k"])
-            case "sleep":
-                await asyncio.sleep(60)
             case "timeout":
                 async with purgatory.timeout(60):
                     await forever()

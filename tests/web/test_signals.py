@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from weakref import ref
 
@@ -168,16 +168,14 @@ def test_stop_signal_asked_for_late_in_a_run_harms_no_later_run(when: str) -> No
     assert len(asked) == 2
 
 
-def test_stop_signal_in_another_thread_is_left_alone() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
+def test_stop_signal_in_another_thread_is_left_alone(order: list[str]) -> None:
     async def main() -> None:
-        on_stop_signal(lambda: None)
+        on_stop_signal(lambda: order.append("closed"))
 
-    thread = threading.Thread(target=lambda: asyncio.run(main()))
-    thread.start()
-    thread.join()
-    assert signal.getsignal(signal.SIGTERM) is before
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, main()).result()
+    signal.raise_signal(signal.SIGTERM)
+    assert order == ["server"]
 
 
 async def test_close_on_stop_closes_the_purgatory_once(order: list[str]) -> None:
