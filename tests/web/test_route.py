@@ -123,23 +123,20 @@ async def test_answer_without_news_has_no_length(route: LongPollRoute, clock: Ma
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "told"),
+    ("query", "status"),
     [
-        (b"wait=0", 304, False),
-        (b"a=b&wait=0", 304, False),
-        (b"wait=0&wait=9", 304, False),
-        (b"wait=%30.%30", 304, False),
-        (b"await=0&wait=0", 304, False),
-        (b"wait=x", 400, False),
-        (b"wait=", 400, False),
-        (b"wait=" + b"0" * 10_000, 400, False),
+        (b"wait=0", 304),
+        (b"a=b&wait=0", 304),
+        (b"wait=0&wait=9", 304),
+        (b"wait=%30.%30", 304),
+        (b"await=0&wait=0", 304),
+        (b"wait=", 400),
+        (b"wait=" + b"0" * 10_000, 400),
     ],
 )
-async def test_wait_in_the_query_goes_before_prefer(
-    route: LongPollRoute, query: bytes, status: int, told: bool
-) -> None:
+async def test_wait_in_the_query_goes_before_prefer(route: LongPollRoute, query: bytes, status: int) -> None:
     exchange = await asked(route, (b"if-none-match", b'"0"'), (b"prefer", b"wait=9"), query_string=query)
-    assert (exchange.status, b"preference-applied" in exchange.headers) == (status, told)
+    assert (exchange.status, b"preference-applied" in exchange.headers) == (status, False)
 
 
 @pytest.mark.parametrize(("lines", "status", "told"), [(2, 304, True), (1_000, 304, True), (3_000, 200, False)])
