@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -13,15 +12,16 @@ asyncpg = pytest.importorskip("asyncpg")
 redis_asyncio = pytest.importorskip("redis.asyncio")
 
 from private_servers import Postgres, Redis  # noqa: E402
+from web.proxies.recipes import blocks  # type: ignore[import-not-found] # noqa: E402
 
 from aiopurgatory import PurgatoryClosedError  # noqa: E402
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
 from aiopurgatory.testing import until_pending  # noqa: E402
 
-from .helpers import DOCS, block, installed, until  # noqa: E402
+from .helpers import block, installed, until  # noqa: E402
 
 
-def blocks(page: str, *titles: str) -> dict[str, Any]:
+def program(page: str, *titles: str) -> dict[str, Any]:
     """The names that the programs *titles* of *page* define."""
     names = dict[str, Any]()
     for title in titles:
@@ -55,9 +55,8 @@ async def client(redis: Redis) -> AsyncIterator[Any]:
 
 @pytest.fixture
 async def jobs(postgres: Postgres) -> AsyncIterator[Any]:
-    text = (DOCS / "postgres-jobs.md").read_text("utf-8")
-    (table,) = re.findall(r"^```sql\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    names = blocks("postgres-jobs.md", "jobs.py")
+    (table,) = blocks("postgres-jobs.md", "sql")
+    names = program("postgres-jobs.md", "jobs.py")
     async with asyncpg.create_pool(postgres.url(), min_size=1, max_size=4) as pool:
         await pool.execute("DROP TABLE IF EXISTS jobs")
         await pool.execute(table)
@@ -125,7 +124,7 @@ async def test_postgres_claim_under_way_survives_an_outage(jobs: Any, postgres: 
 
 
 async def test_postgres_job_of_a_shutdown_goes_to_another_process(jobs: Any, postgres: Postgres) -> None:
-    there = blocks("postgres-jobs.md", "jobs.py")["Jobs"](jobs.pool, postgres.url())  # its leases take 30 s
+    there = program("postgres-jobs.md", "jobs.py")["Jobs"](jobs.pool, postgres.url())  # its leases take 30 s
     async with asyncpg.create_pool(postgres.url(), min_size=2, max_size=2) as pool, there.opened():
         here = type(there)(pool, postgres.url())
         admin = await jobs.pool.acquire()
@@ -148,7 +147,7 @@ async def test_postgres_job_of_a_shutdown_goes_to_another_process(jobs: Any, pos
 
 
 async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis, client: Any) -> None:
-    names = blocks("from-redis.md", "after.py")
+    names = program("from-redis.md", "after.py")
     async with names["opened"](redis.url()) as bus:
         purgatory = names["purgatory"]
         waits = [asyncio.create_task(names["next_job"](client, bus)) for _ in range(8)]
@@ -168,7 +167,7 @@ async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis, clien
 
 
 async def test_redis_job_of_a_shutdown_goes_to_another_process(redis: Redis, client: Any) -> None:
-    here, there = (blocks("from-redis.md", "after.py") for _ in "ab")
+    here, there = (program("from-redis.md", "after.py") for _ in "ab")
     async with there["opened"](redis.url()) as other:
         async with here["opened"](redis.url()) as bus:
             wait = asyncio.create_task(here["next_job"](client, bus))
@@ -185,7 +184,7 @@ async def test_redis_job_of_a_shutdown_goes_to_another_process(redis: Redis, cli
 
 
 async def test_redis_before_of_page_works(client: Any) -> None:
-    names = blocks("from-redis.md", "before.py", "listen_before.py")
+    names = program("from-redis.md", "before.py", "listen_before.py")
     waiting = asyncio.create_task(names["next_job"](client))
     await names["add"](client, "sweep")
     assert await asyncio.wait_for(waiting, 5.0) == "sweep"
@@ -200,7 +199,7 @@ async def test_redis_before_of_page_works(client: Any) -> None:
 
 
 async def test_redis_listener_of_page_resumes_after_its_last_event(redis: Redis) -> None:
-    names = blocks("from-redis.md", "listen_after.py")
+    names = program("from-redis.md", "listen_after.py")
     async with RedisLog(redis.url()) as log:
         await names["tell"](log, "one")
         ids = []

@@ -8,18 +8,17 @@ from typing import Any
 
 import httpx
 import pytest
+from web.proxies.recipes import blocks  # type: ignore[import-not-found]
 
 from aiopurgatory import Purgatory
 
-from .helpers import DOCS, until
+from .helpers import until
 
 
 def program_of(page: str) -> dict[str, Any]:
     """The names that the blocks of *page* define, in a process of their own."""
     names = dict[str, Any]()
-    source = "\n".join(
-        re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    )
+    source = "\n".join(blocks(page, "python"))
     exec(re.sub(r"^(print\()?asyncio\.run\(.*$", "", source, flags=re.MULTILINE), names)
     return names
 

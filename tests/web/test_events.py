@@ -7,6 +7,8 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
@@ -59,21 +61,15 @@ async def test_body_of_any_lines_comes_as_one_event(make: Making, body: bytes, d
     assert client.events == [Event("message", "1", data)]
 
 
-async def test_head_is_told_what_get_would_be(streams: Streams, caplog: pytest.LogCaptureFixture) -> None:
+async def test_head_is_told_what_get_would_be(make: Making, caplog: pytest.LogCaptureFixture) -> None:
+    """It replaces no stream of its client."""
+    streams = make(client=lambda scope: "ann")
     get, head = await streams.start(), await streams.start(method="HEAD")
     assert (head.status, head.headers, head.complete, head.events) == (200, get.headers, True, [])
     assert (streams.purgatory.num_delayed, streams.polling.statistics().streams, caplog.records) == (1, 1, [])
     await leave(get)
     streams.purgatory.close()
     assert (await streams.start(method="HEAD")).status == 503
-
-
-async def test_head_replaces_no_stream(make: Making) -> None:
-    streams = make(client=lambda scope: "ann")
-    get = await streams.start()
-    assert (await streams.start(method="HEAD")).status == 200
-    await streams.publish()
-    assert get.ids == ["0", "1"]
 
 
 # heartbeats
@@ -338,6 +334,29 @@ async def test_newest_stream_of_a_client_ends_its_older_one(make: Making) -> Non
     assert newest.ids == ["0", "1"]
     await leave(elsewhere, newest)
     assert streams.polling.statistics().clients == 0
+
+
+async def test_client_behind_middleware_that_never_reads_is_dropped(streams: Streams, clock: ManualClock) -> None:
+    client = Client(BaseHTTPMiddleware(streams.route, lambda request, call_next: call_next(request)))
+    await clock.advance(0.0)
+    client.reads.clear()
+    for _ in range(10):
+        await streams.publish()
+        await clock.advance(1.0)
+    assert (len(client.unread), streams.purgatory.num_delayed) == (1, 1)
+    await clock.advance(30.0)
+    assert (streams.purgatory.num_delayed, client.task.done()) == (0, False)
+    client.reads.set()
+    await leave(client)
+
+
+async def test_events_pass_a_compressing_middleware_as_they_are(streams: Streams) -> None:
+    client = Client(GZipMiddleware(streams.route, minimum_size=0), accept_encoding="gzip")
+    await settle()
+    await streams.publish()
+    assert client.ids == ["0", "1"]
+    assert "content-encoding" not in client.headers
+    await leave(client)
 
 
 async def test_check_that_sends_an_event_had_an_effect(streams: Streams, purgatory: Purgatory) -> None:

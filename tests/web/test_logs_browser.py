@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +19,9 @@ from .browser import Browser, Site
 from .eventsource import Forgets
 from .polls import until
 from .proxies.programs import Nginx
+from .proxies.recipes import blocks
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 
 PLAIN = """<!DOCTYPE html><link rel="icon" href="data:,"><script>
 let seen = [], source;
@@ -42,9 +40,7 @@ DATA = "return seen.map(event => event[1]).join(' ')"
 
 
 #: The script of docs/streams.md, on a page.
-(SCRIPT,) = re.findall(
-    r"^```js\n(.*?)^```$", (ROOT / "docs" / "streams.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
-)
+(SCRIPT,) = blocks("streams.md", "js")
 DOCUMENTED = f"""<!DOCTYPE html><link rel="icon" href="data:,"><p id="text"></p><p id="state"></p><script type="module">
 {SCRIPT}
 onpageshow = () => listen("1", new AbortController().signal);

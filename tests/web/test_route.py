@@ -95,23 +95,6 @@ async def test_other_methods_are_refused_and_logged_once(
     ]
 
 
-async def test_route_takes_since_keys_client_and_group_from_the_scope(polls: Polls) -> None:
-    route = LongPollRoute(
-        polls.polling,
-        since=lambda scope: "0",
-        keys=lambda scope: ["a", "b"],
-        client=lambda scope: scope["client"],
-        group=lambda scope: scope["client"][0],
-    )
-    exchange, poll = await parked(route, client=("127.0.0.1", 7))
-    found = polls.polling.statistics()
-    assert (polls.purgatory.watched_entries, found.clients, found.groups) == (2, 1, 1)
-    polls.publish()
-    polls.polling.notify("b")
-    await poll
-    assert exchange.sent[1]["body"] == b"n 0 1"
-
-
 # how it is answered
 
 

@@ -82,15 +82,6 @@ async def test_notify_of_other_keys_between_slices_adds_no_call(polls: Polls) ->
     await settle()
 
 
-async def test_bodies_that_find_no_room_are_read_by_each_slice(purgatory: Purgatory) -> None:
-    polls = Polls(purgatory, Database(), max_body_bytes=0)
-    parked = await park(polls, 100)
-    polls.publish()
-    assert {(await poll).body for poll in parked} == {b"n 0 1"}
-    assert polls.source.calls.count(("read", "n")) > 10
-    assert polls.polling.statistics().body_bytes == 0
-
-
 async def test_streams_in_slices_make_two_calls(polls: Polls) -> None:
     route = EventRoute(polls.polling)
     clients = [Client(route) for _ in range(300)]
