@@ -16,6 +16,7 @@ from typing import TypeVar
 import pytest
 from private_servers import Postgres, Redis, Server, free_port, program
 from web.helpers import listens, wait_until  # type: ignore[import-not-found]
+from web.polls import until as until  # type: ignore[import-not-found]
 
 import aiopurgatory
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,11 @@ import pytest
 
 asyncpg = pytest.importorskip("asyncpg")
 pytest.importorskip("redis")
+pytest.importorskip("sqlalchemy")
 
 from private_servers import Postgres, Redis  # noqa: E402
+from sqlalchemy import event, text  # noqa: E402
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine  # noqa: E402
 
 from aiopurgatory import PurgatoryError  # noqa: E402
 from aiopurgatory.bus import BusConnectError  # noqa: E402
@@ -26,7 +29,7 @@ from aiopurgatory.streams import StoreError  # noqa: E402
 from aiopurgatory.streams.postgres import PostgresLog, tables_sql  # noqa: E402
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
 
-from .helpers import DOCS, block, installed  # noqa: E402
+from .helpers import DOCS, block, installed, until  # noqa: E402
 
 PAGE = "databases.md"
 
@@ -93,10 +96,17 @@ async def names(server: Postgres) -> AsyncIterator[dict[str, Any]]:
     await connection.close()
 
 
+@asynccontextmanager
+async def engine_of(names: dict[str, Any], driver: str = "asyncpg") -> AsyncIterator[AsyncEngine]:
+    pytest.importorskip(driver)
+    url = names["url"].replace("postgresql:", f"postgresql+{driver}:").split("?")[0]
+    engine = create_async_engine(url)
+    yield engine
+    await engine.dispose()
+
+
 async def until_heard(names: dict[str, Any], keys: list[object]) -> None:
-    async with asyncio.timeout(5.0):
-        while len(names["heard"].keys) < len(keys):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: len(names["heard"].keys) >= len(keys))
     assert names["heard"].keys == keys
 
 
@@ -110,11 +120,8 @@ async def test_outbox_of_page_appends_and_publishes(names: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 async def test_session_of_sqlalchemy_appends_at_its_commit(names: dict[str, Any], driver: str) -> None:
-    asyncio_of = pytest.importorskip("sqlalchemy.ext.asyncio")
-    pytest.importorskip(driver)
     exec(block(PAGE, "in_session.py"), names)
-    engine = asyncio_of.create_async_engine(names["url"].replace("postgresql:", f"postgresql+{driver}:").split("?")[0])
-    async with asyncio_of.AsyncSession(engine) as session:
+    async with engine_of(names, driver) as engine, AsyncSession(engine) as session:
         await names["pay_in_session"](session, 7)
         raw = await (await session.connection()).get_raw_connection()
         if driver == "asyncpg":  # SQLAlchemy has not begun at the server yet
@@ -123,19 +130,14 @@ async def test_session_of_sqlalchemy_appends_at_its_commit(names: dict[str, Any]
         await session.execute(names["text"]("SELECT 1"))
         await names["log"].append("orders", "8", connection=raw.driver_connection)
         await session.rollback()
-    await engine.dispose()
     await names["log"].end("orders")
     assert [event.data async for event in names["log"].follow("orders")] == ["7", "done"]
 
 
 async def test_publish_after_commit_of_sqlalchemy(names: dict[str, Any]) -> None:
-    asyncio_of = pytest.importorskip("sqlalchemy.ext.asyncio")
-    from sqlalchemy import event, text
-
     exec(block(PAGE, "after_commit.py"), names)
-    engine = asyncio_of.create_async_engine(names["url"].replace("postgresql:", "postgresql+asyncpg:").split("?")[0])
     try:
-        async with asyncio_of.AsyncSession(engine) as session:
+        async with engine_of(names) as engine, AsyncSession(engine) as session:
             for order in (1, 2):
                 await session.execute(text("SELECT 1"))
                 names["changed"](session.sync_session, ("orders", order))
@@ -148,16 +150,12 @@ async def test_publish_after_commit_of_sqlalchemy(names: dict[str, Any]) -> None
     finally:
         event.remove(names["Session"], "after_commit", names["publish"])
         event.remove(names["Session"], "after_rollback", names["forget"])
-        await engine.dispose()
 
 
 async def test_migration_of_alembic_runs_on_asyncpg(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    asyncio_of = pytest.importorskip("sqlalchemy.ext.asyncio")
     alembic = pytest.importorskip("alembic")
     from alembic.migration import MigrationContext
     from alembic.operations import Operations
-
-    engine = asyncio_of.create_async_engine(names["url"].replace("postgresql:", "postgresql+asyncpg:").split("?")[0])
 
     def migrate(connection: Any, steps: tuple[str, ...]) -> None:
         monkeypatch.setattr(alembic, "op", Operations(MigrationContext.configure(connection)))
@@ -165,22 +163,16 @@ async def test_migration_of_alembic_runs_on_asyncpg(names: dict[str, Any], monke
         for step in steps:
             names[step]()
 
-    async with engine.begin() as connection:
-        await connection.run_sync(
-            migrate, ("downgrade", "upgrade", "upgrade") if await has_function(names) else ("upgrade",)
-        )
-    await names["connection"].execute("UPDATE orders SET state = 'paid'")
-    await until_heard(names, [("orders", 7)])
-    await names["log"].append("orders", "a")
-    async with engine.begin() as connection:
-        await connection.run_sync(migrate, ("upgrade", "downgrade"))
-    assert not await has_function(names)
-    await engine.dispose()
-
-
-async def has_function(names: dict[str, Any]) -> bool:
-    sql = "SELECT count(*) FROM pg_proc WHERE proname = 'aiopurgatory_orders'"
-    return bool(await names["connection"].fetchval(sql))
+    function = "SELECT count(*) FROM pg_proc WHERE proname = 'aiopurgatory_orders'"
+    async with engine_of(names) as engine:
+        async with engine.begin() as connection:
+            await connection.run_sync(migrate, ("upgrade", "downgrade", "upgrade", "upgrade"))
+        await names["connection"].execute("UPDATE orders SET state = 'paid'")
+        await until_heard(names, [("orders", 7)])
+        await names["log"].append("orders", "a")
+        async with engine.begin() as connection:
+            await connection.run_sync(migrate, ("upgrade", "downgrade"))
+    assert await names["connection"].fetchval(function) == 0
 
 
 def test_project_of_django_passes_its_tests(server: Postgres, tmp_path: Path) -> None:
@@ -190,10 +182,10 @@ def test_project_of_django_passes_its_tests(server: Postgres, tmp_path: Path) ->
     files = {title: block(PAGE, title) for title in titles}
     files |= {"settings.py": SETTINGS.format(port=server.port), "urls.py": URLS, "shop/models.py": MODELS}
     files |= {"shop/__init__.py": "", "shop/migrations/__init__.py": "", "shop/migrations/0001_initial.py": INITIAL}
-    for name, text in files.items():
+    for name, source in files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(source)
     paths = os.pathsep.join([str(tmp_path), *sys.path])
     environment = os.environ | {"PYTHONPATH": paths, "DJANGO_SETTINGS_MODULE": "settings"}
     command = [sys.executable, "-m", "django", "test", "shop"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable
 from types import ModuleType
 
+import httpx
 import pytest
 
 from .helpers import ENV, end, engine, figures_of, read_lines, start
@@ -99,14 +98,12 @@ def test_demo_opens_with_the_address_of_its_live_page() -> None:
     process = start("demo.py", "--seconds", "3", "--polls", "200")
     found = re.fullmatch(r"Live page: (http://127\.0\.0\.1:\d+/purgatory/), .*\n", read_lines(process, 1))
     assert found is not None
-    with urllib.request.urlopen(found[1], timeout=20) as page:
-        assert b"<title>Purgatory</title>" in page.read()
-    with urllib.request.urlopen(found[1].replace("purgatory", "metrics"), timeout=20) as metrics:
-        assert b'aiopurgatory_pending_operations{purgatory="polls"}' in metrics.read()
-    pending = 0
-    while pending < 190:
-        with urllib.request.urlopen(f"{found[1]}state", timeout=20) as state:
-            pending = json.loads(state.read())["statistics"]["pending"]
+    with httpx.Client(timeout=20.0) as client:
+        assert "<title>Purgatory</title>" in client.get(found[1]).text
+        metrics = client.get(found[1].replace("purgatory", "metrics"), follow_redirects=True).text
+        assert 'aiopurgatory_pending_operations{purgatory="polls"}' in metrics
+        while client.get(f"{found[1]}state").json()["statistics"]["pending"] < 190:
+            pass
     process.kill()  # its server goes, too
     process.communicate(timeout=10)
 

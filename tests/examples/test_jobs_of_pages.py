@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -13,26 +12,21 @@ asyncpg = pytest.importorskip("asyncpg")
 redis_asyncio = pytest.importorskip("redis.asyncio")
 
 from private_servers import Postgres, Redis  # noqa: E402
+from web.proxies.recipes import blocks  # type: ignore[import-not-found] # noqa: E402
 
 from aiopurgatory import PurgatoryClosedError  # noqa: E402
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
 from aiopurgatory.testing import until_pending  # noqa: E402
 
-from .helpers import DOCS, block, installed  # noqa: E402
+from .helpers import block, installed, until  # noqa: E402
 
 
-def blocks(page: str, *titles: str) -> dict[str, Any]:
+def program(page: str, *titles: str) -> dict[str, Any]:
     """The names that the programs *titles* of *page* define."""
     names = dict[str, Any]()
     for title in titles:
         exec(block(page, title), names)
     return names
-
-
-async def until_given_back(tasks: set[asyncio.Task[None]]) -> None:
-    async with asyncio.timeout(5.0):
-        while tasks:
-            await asyncio.gather(*tasks)
 
 
 async def until_read(purgatory: Any, count: int) -> None:
@@ -53,10 +47,16 @@ def redis() -> Iterator[Redis]:
 
 
 @pytest.fixture
+async def client(redis: Redis) -> AsyncIterator[Any]:
+    url = redis.url(user="default:default-secret")
+    async with redis_asyncio.Redis.from_url(url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
 async def jobs(postgres: Postgres) -> AsyncIterator[Any]:
-    text = (DOCS / "postgres-jobs.md").read_text("utf-8")
-    (table,) = re.findall(r"^```sql\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    names = blocks("postgres-jobs.md", "jobs.py")
+    (table,) = blocks("postgres-jobs.md", "sql")
+    names = program("postgres-jobs.md", "jobs.py")
     async with asyncpg.create_pool(postgres.url(), min_size=1, max_size=4) as pool:
         await pool.execute("DROP TABLE IF EXISTS jobs")
         await pool.execute(table)
@@ -108,7 +108,7 @@ async def test_postgres_job_of_a_client_that_leaves_is_given_back(jobs: Any) -> 
         job = await asyncio.wait_for(bob if ann.cancelled() else ann, 0.7)  # sooner than the lease ends
         assert await jobs.done(job)
         bob.cancel()
-        await until_given_back(jobs.tasks)
+        await until(lambda: not jobs.tasks)
 
 
 async def test_postgres_claim_under_way_survives_an_outage(jobs: Any, postgres: Postgres) -> None:
@@ -124,7 +124,7 @@ async def test_postgres_claim_under_way_survives_an_outage(jobs: Any, postgres: 
 
 
 async def test_postgres_job_of_a_shutdown_goes_to_another_process(jobs: Any, postgres: Postgres) -> None:
-    there = blocks("postgres-jobs.md", "jobs.py")["Jobs"](jobs.pool, postgres.url())  # its leases take 30 s
+    there = program("postgres-jobs.md", "jobs.py")["Jobs"](jobs.pool, postgres.url())  # its leases take 30 s
     async with asyncpg.create_pool(postgres.url(), min_size=2, max_size=2) as pool, there.opened():
         here = type(there)(pool, postgres.url())
         admin = await jobs.pool.acquire()
@@ -146,10 +146,9 @@ async def test_postgres_job_of_a_shutdown_goes_to_another_process(jobs: Any, pos
         assert await there.done(job)
 
 
-async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis) -> None:
-    names = blocks("from-redis.md", "after.py")
-    client = redis_asyncio.Redis.from_url(redis.url(user="default:default-secret"), decode_responses=True)
-    async with client, names["opened"](redis.url()) as bus:
+async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis, client: Any) -> None:
+    names = program("from-redis.md", "after.py")
+    async with names["opened"](redis.url()) as bus:
         purgatory = names["purgatory"]
         waits = [asyncio.create_task(names["next_job"](client, bus)) for _ in range(8)]
         await until_read(purgatory, 8)
@@ -157,23 +156,19 @@ async def test_redis_jobs_of_page_come_once_and_none_is_lost(redis: Redis) -> No
             await names["add"](client, bus, f"job {number}")
         for wait in waits[:4]:
             wait.cancel()
-        found: list[str] = []
-        async with asyncio.timeout(5.0):
-            while len(found) < 4:
-                await asyncio.sleep(0.01)
-                found = [wait.result() for wait in waits if wait.done() and not wait.cancelled()]
+        await until(lambda: sum(wait.done() and not wait.cancelled() for wait in waits) >= 4)
+        found = [wait.result() for wait in waits if wait.done() and not wait.cancelled()]
         assert sorted(found) == [f"job {number}" for number in range(4)]
         assert await client.llen("jobs") == 0
         for wait in waits:
             wait.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
-        await until_given_back(names["tasks"])
+        await until(lambda: not names["tasks"])
 
 
-async def test_redis_job_of_a_shutdown_goes_to_another_process(redis: Redis) -> None:
-    here, there = (blocks("from-redis.md", "after.py") for _ in "ab")
-    client = redis_asyncio.Redis.from_url(redis.url(user="default:default-secret"), decode_responses=True)
-    async with client, there["opened"](redis.url()) as other:
+async def test_redis_job_of_a_shutdown_goes_to_another_process(redis: Redis, client: Any) -> None:
+    here, there = (program("from-redis.md", "after.py") for _ in "ab")
+    async with there["opened"](redis.url()) as other:
         async with here["opened"](redis.url()) as bus:
             wait = asyncio.create_task(here["next_job"](client, bus))
             waiting = asyncio.create_task(there["next_job"](client, other))
@@ -188,25 +183,23 @@ async def test_redis_job_of_a_shutdown_goes_to_another_process(redis: Redis) -> 
         assert await asyncio.wait_for(waiting, 5.0) == "sweep"
 
 
-async def test_redis_before_of_page_works(redis: Redis) -> None:
-    names = blocks("from-redis.md", "before.py", "listen_before.py")
-    client = redis_asyncio.Redis.from_url(redis.url(user="default:default-secret"), decode_responses=True)
-    async with client:
-        waiting = asyncio.create_task(names["next_job"](client))
-        await names["add"](client, "sweep")
-        assert await asyncio.wait_for(waiting, 5.0) == "sweep"
-        received: list[str] = []
-        listening = asyncio.create_task(names["listen"](client, received))
-        async with asyncio.timeout(5.0):
-            while not received:
-                await client.publish("news", "hello")
-                await asyncio.sleep(0.01)
-        listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
+async def test_redis_before_of_page_works(client: Any) -> None:
+    names = program("from-redis.md", "before.py", "listen_before.py")
+    waiting = asyncio.create_task(names["next_job"](client))
+    await names["add"](client, "sweep")
+    assert await asyncio.wait_for(waiting, 5.0) == "sweep"
+    received: list[str] = []
+    listening = asyncio.create_task(names["listen"](client, received))
+    async with asyncio.timeout(5.0):
+        while not received:
+            await client.publish("news", "hello")
+            await asyncio.sleep(0.01)
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
 
 
 async def test_redis_listener_of_page_resumes_after_its_last_event(redis: Redis) -> None:
-    names = blocks("from-redis.md", "listen_after.py")
+    names = program("from-redis.md", "listen_after.py")
     async with RedisLog(redis.url()) as log:
         await names["tell"](log, "one")
         ids = []
@@ -215,9 +208,7 @@ async def test_redis_listener_of_page_resumes_after_its_last_event(redis: Redis)
         await names["tell"](log, "two")  # while nobody listens
         received: list[str] = []
         listening = asyncio.create_task(names["listen"](log, received, ids[0]))
-        async with asyncio.timeout(5.0):
-            while not received:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: received)
         assert received == ["two"]
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)

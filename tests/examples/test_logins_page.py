@@ -15,7 +15,7 @@ import pytest
 
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
-from .helpers import block
+from .helpers import block, until
 
 pytest.importorskip("fastapi")
 #: Once: the topics of its log are there for good.
@@ -46,9 +46,7 @@ async def client_of(user: int, seconds: float = 60.0) -> AsyncIterator[httpx.Asy
 
 
 async def parked(count: int) -> None:
-    async with asyncio.timeout(5):
-        while log.purgatory.num_delayed + polling.purgatory.num_delayed != count:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: log.purgatory.num_delayed + polling.purgatory.num_delayed == count)
 
 
 @pytest.mark.parametrize("path", ["/runs/a", "/runs/a/events", "/inbox"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
@@ -21,25 +19,12 @@ def client() -> Iterator[httpx.Client]:
         yield client
 
 
-def statistics(client: httpx.Client) -> Any:
-    return client.get("/statistics").json()
-
-
-@pytest.mark.parametrize("wait", [0.0, 0.2])
-def test_poll_without_data_ends_with_204_in_time(client: httpx.Client, wait: float) -> None:
-    start, expired = time.monotonic(), statistics(client)["expired"]
-    assert client.get("/topics/nothing", params={"offset": 0, "wait": wait}).status_code == 204
-    assert time.monotonic() - start >= wait / 3  # which is an upper bound
-    # With no time to wait it is answered without parking.
-    assert statistics(client) | {"pending": 0, "expired": expired + (wait > 0)} == statistics(client)
-
-
 def test_bad_request_is_refused(client: httpx.Client) -> None:
     for query in ["offset=-1", "offset=x", f"offset={'9' * 5_000}", "wait=nan", "wait=long"]:
         assert client.get(f"/topics/orders?{query}").status_code == 400
     for body in ["{", "NaN", '{"price": Infinity}', "[" * 100_000, "\xff"]:
         assert client.post("/topics/orders", content=body).status_code == 400
-    assert statistics(client)["keys"] == 0
+    assert client.get("/statistics").json()["keys"] == 0
 
 
 def test_hang_up_during_upload_appends_nothing(client: httpx.Client) -> None:

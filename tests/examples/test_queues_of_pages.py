@@ -8,18 +8,17 @@ from typing import Any
 
 import httpx
 import pytest
+from web.proxies.recipes import blocks  # type: ignore[import-not-found]
 
 from aiopurgatory import Purgatory
 
-from .helpers import DOCS, block
+from .helpers import DOCS, block, until
 
 
 def program_of(page: str) -> dict[str, Any]:
     """The names that the blocks of *page* define, in a process of their own."""
     names = dict[str, Any]()
-    source = "\n".join(
-        re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    )
+    source = "\n".join(blocks(page, "python"))
     exec(re.sub(r"^(print\()?asyncio\.run\(.*$", "", source, flags=re.MULTILINE), names)
     return names
 
@@ -89,7 +88,5 @@ async def test_lines_of_telnet_are_commands_of_the_raw_server() -> None:
 async def test_users_that_call_no_more_leave_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
     names = program_of("limits-and-leases.md")
     await names["main"]()
-    async with asyncio.timeout(5.0):
-        while names["started"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: not names["started"])
     assert capsys.readouterr().out == "['at once', 'at once', 'waited', 'at once']\n"

@@ -15,6 +15,9 @@ from private_servers import Server, program
 
 from .helpers import ENV, EXAMPLES, engine, served
 
+#: Once: events stay in the tables of the module's server.
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["asyncio"])]
+
 
 def fleet_of(app: str, server: Server, *options: str) -> AbstractContextManager[str]:
     """The address of three worker processes of an example, run as its docstring says."""
@@ -83,24 +86,18 @@ async def wake(writer: str, server: Server, address: str) -> None:
             woken.update(worker for *_, worker in answers)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
-def test_plain_write_wakes_polls_of_all_workers(kind: str) -> None:
+async def test_plain_write_wakes_polls_of_all_workers(kind: str) -> None:
     writer = program("psql" if kind == "postgres" else "redis-cli")
     with engine(kind)() as server:
         if writer is None:
             pytest.skip("psql or redis-cli is not installed: make programs")
         with fleet_of("demo_workers_server:create_app", server, "--factory") as address:
-            asyncio.run(wake(writer, server, address))
+            await wake(writer, server, address)
 
 
-@pytest.mark.slow
-def test_postgres_client_far_behind_gets_bounded_answers(fleet: str, postgres: Server) -> None:
-    asyncio.run(catch_up(fleet, postgres.url()))
-
-
-async def catch_up(fleet: str, url: str) -> None:
-    connection = await asyncpg.connect(url)
+async def test_postgres_client_far_behind_gets_bounded_answers(fleet: str, postgres: Server) -> None:
+    connection = await asyncpg.connect(postgres.url())
     await connection.execute("INSERT INTO events (topic, data) SELECT 'long', '{}' FROM generate_series(1, 2500)")
     await connection.close()
     etag, got = '"0"', list[list[int]]()
@@ -113,15 +110,10 @@ async def catch_up(fleet: str, url: str) -> None:
     assert len(got) == 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-def test_postgres_interleaved_transactions_lose_nothing(fleet: str, postgres: Server, end: str) -> None:
+async def test_postgres_interleaved_transactions_lose_nothing(fleet: str, postgres: Server, end: str) -> None:
     """The event that is inserted first would become visible last, if ids were given out before the commit."""
-    asyncio.run(interleave(fleet, postgres.url(), end))
-
-
-async def interleave(fleet: str, url: str, end: str) -> None:
-    older, newer = [await asyncpg.connect(url) for _ in range(2)]
+    older, newer = [await asyncpg.connect(postgres.url()) for _ in range(2)]
     async with client_of(fleet) as client:
         assert (await poll(client, None, 0.0, end))[:3] == (200, '"0"', [])
         parked = asyncio.create_task(poll(client, '"0"', 20.0, end))
@@ -142,13 +134,8 @@ async def interleave(fleet: str, url: str, end: str) -> None:
     await newer.close()
 
 
-@pytest.mark.slow
-def test_postgres_client_ahead_or_cut_off_starts_over(fleet: str, postgres: Server) -> None:
-    asyncio.run(start_over(fleet, postgres.url()))
-
-
-async def start_over(fleet: str, url: str) -> None:
-    connection = await asyncpg.connect(url)
+async def test_postgres_client_ahead_or_cut_off_starts_over(fleet: str, postgres: Server) -> None:
+    connection = await asyncpg.connect(postgres.url())
     async with client_of(fleet) as client:
 
         async def gone(version: str | None, wait: float = 20.0) -> Any:

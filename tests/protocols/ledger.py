@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from private_servers import free_port
+from web.helpers import listens, wait_until  # type: ignore[import-not-found]
 
 ROOT = Path(__file__).parents[2]
 #: Seconds in which a client must see a write, also after a restart.
@@ -40,11 +39,7 @@ class App:
         self._process = subprocess.Popen(
             self._command, env=self._env, stdout=self.log, stderr=self.log, start_new_session=True
         )
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                break
-            time.sleep(0.05)
+        wait_until(lambda: listens(("127.0.0.1", self.port)))
 
     def stop(self) -> float:
         """Stop it as a deployment does. Returns: the seconds that it took."""
@@ -56,9 +51,7 @@ class App:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         try:
             self.stop()
         finally:
@@ -67,8 +60,7 @@ class App:
         self.log.seek(0)
         said = self.log.read()
         self.log.close()
-        if exc_type is None:
-            assert said == "", said
+        assert failure[0] or said == "", said
 
 
 class Watcher:
@@ -98,6 +90,9 @@ class Watcher:
             else:
                 self.seen[key].append(int(value))
 
+    def received(self) -> list[tuple[str, int]]:
+        return [(key, value) for key, values in [*self.seen.items()] for value in [*values]]
+
     def is_ready(self) -> bool:
         return self._ready == set(self.keys)
 
@@ -124,10 +119,7 @@ class Ledger:
         self.delivered = 0
 
     def until(self, what: str, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, f"not {what}: written {self.written}, seen {self.last_seen()}"
-            time.sleep(0.005)
+        wait_until(condition, lambda: f"not {what}: written {self.written}, seen {self.last_seen()}", PATIENCE)
 
     def last_seen(self) -> list[dict[str, list[int]]]:
         return [{key: seen[-1:] for key, seen in watcher.seen.items()} for watcher in self.watchers]
@@ -165,3 +157,27 @@ class Ledger:
             expected = list(range(seen[0], seen[-1] + 1)) if self._of_events else sorted(set(seen))
             assert seen == expected, f"{key} was seen as {seen}"
             self.delivered += len(seen)
+
+
+class AtLeastOnce(Ledger):
+    """What was sent, and all that watchers have received, also killed ones: again what they had not confirmed."""
+
+    def __init__(self, keys: list[str]) -> None:
+        super().__init__(keys)
+        self._killed: Counter[tuple[str, int]] = Counter()
+
+    def received(self) -> Counter[tuple[str, int]]:
+        """How often each value was received."""
+        found = self._killed.copy()
+        for watcher in self.watchers:
+            found.update(watcher.received())
+        return found
+
+    def settled(self) -> Counter[tuple[str, int]]:
+        """As received(), once that is all."""
+        sent = {(key, value) for key, last in self.written.items() for value in range(1, last + 1)}
+        self.until("all received", lambda: self.received().keys() == sent)
+        return self.received()
+
+    def _count(self, watcher: Watcher) -> None:
+        self._killed.update(watcher.received())

@@ -6,14 +6,13 @@ import json
 import random
 import socket
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from private_servers import Redis
 from redis import Redis as Client
 
-from .ledger import App, Ledger
+from .ledger import App, AtLeastOnce
 from .watch_sqs import client_of
 
 pytestmark = pytest.mark.servers
@@ -21,54 +20,27 @@ pytestmark = pytest.mark.servers
 QUEUES = [f"queue-{number}" for number in range(8)]
 
 
-class Queues:
-    """The messages that were sent, and all that watchers have received, also killed ones."""
+class Queues(AtLeastOnce):
+    """The queues of *app*: messages come again until they are deleted."""
 
     def __init__(self, app: App, names: list[str], seed: int) -> None:
-        self.app, self.chance = app, random.Random(seed)
-        self.ledger, self.client = Ledger(names), client_of(app.url)
-        self.killed: Counter[tuple[str, int]] = Counter()
+        super().__init__(names)
+        self.app, self.chance, self.client = app, random.Random(seed), client_of(app.url)
 
     def send(self, queue: str | None = None) -> None:
-        queue = queue or self.chance.choice([*self.ledger.written])
-        self.ledger.written[queue] += 1
-        self.client.send_message(QueueUrl=f"{self.app.url}/{queue}", MessageBody=str(self.ledger.written[queue]))
-
-    def received(self) -> Counter[tuple[str, int]]:
-        found = self.killed.copy()
-        for watcher in self.ledger.watchers:
-            found.update((queue, value) for queue, values in [*watcher.seen.items()] for value in [*values])
-        return found
-
-    def settle(self) -> Counter[tuple[str, int]]:
-        """Wait until every message was received, and deleted. Returns: how often each was received."""
-        sent = {(queue, value) for queue, last in self.ledger.written.items() for value in range(1, last + 1)}
-        self.ledger.until("all are received", lambda: self.received().keys() == sent)
-        return self.received()
-
-    def start(self, consumers: int = 1) -> None:
-        """Start a process with so many consumers of each queue."""
-        self.ledger.start("watch_sqs", self.app.url, consumers)
-
-    def kill(self) -> None:
-        watcher = self.chance.choice(self.ledger.watchers)
-        self.ledger.watchers.remove(watcher)
-        watcher.kill()
-        self.killed.update((queue, value) for queue, values in watcher.seen.items() for value in values)
+        queue = queue or self.chance.choice([*self.written])
+        self.written[queue] += 1
+        self.client.send_message(QueueUrl=f"{self.app.url}/{queue}", MessageBody=str(self.written[queue]))
 
     def poll_and_leave(self) -> None:
         """Poll a queue, and break the connection at any moment."""
-        queue, pause = self.chance.choice([*self.ledger.written]), self.chance.random() / 10
+        queue, pause = self.chance.choice([*self.written]), self.chance.random() / 10
         asked = {"QueueUrl": f"{self.app.url}/{queue}", "WaitTimeSeconds": 20, "VisibilityTimeout": 2}
         body = json.dumps(asked).encode()
         head = f"POST / HTTP/1.1\r\nhost: a\r\nx-amz-target: AmazonSQS.ReceiveMessage\r\ncontent-length: {len(body)}"
         with socket.create_connection(("127.0.0.1", self.app.port)) as connection:
             connection.sendall(head.encode() + b"\r\n\r\n" + body)
             time.sleep(pause)
-
-    def close(self) -> None:
-        while self.ledger.watchers:
-            self.kill()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -77,34 +49,34 @@ def test_messages_are_received_until_they_are_deleted(redis: Redis, workers: int
         queues = Queues(app, QUEUES, workers)
         try:
             for _ in range(3):
-                queues.start()
+                queues.start("watch_sqs", app.url)
             # Nobody leaves: each is received once.
             for _ in range(80):
                 queues.send()
-            assert set(queues.settle().values()) == {1}
+            assert set(queues.settled().values()) == {1}
             # Others poll the queues, too, and leave. What was on the wire to them comes back.
             with ThreadPoolExecutor(20) as polls:
                 for _ in range(100):
                     polls.submit(queues.poll_and_leave)
                     queues.send()
                     time.sleep(queues.chance.random() / 50)
-            assert set(queues.settle().values()) == {1}
+            assert set(queues.settled().values()) == {1}
             # Consumers are killed in the middle of whatever they do.
             for _ in range(4):
                 for _ in range(25):
                     queues.send()
                     time.sleep(queues.chance.random() / 50)
-                queues.kill()
-                queues.start()
-                queues.settle()
+                queues.kill(queues.chance.choice(queues.watchers))
+                queues.start("watch_sqs", app.url)
+                queues.settled()
             # The server restarts, with polls parked.
             assert app.stop() < 5
             app.start()
             for queue in QUEUES:
                 queues.send(queue)
-            queues.settle()
+            queues.settled()
             time.sleep(2.5)  # what was not deleted comes back
-            received = queues.settle()
+            received = queues.settled()
         finally:
             queues.close()
     again = received.total() - len(received)
@@ -122,7 +94,7 @@ def test_message_is_claimed_about_once(redis: Redis, workers: int) -> None:
             return int(server.info("commandstats")["cmdstat_zrangebyscore"]["calls"])
 
         try:
-            queues.start(100)
+            queues.start("watch_sqs", app.url, clients=100)
             while server.info("commandstats").get("cmdstat_zrangebyscore", {"calls": 0})["calls"] < 100:
                 time.sleep(0.05)
             time.sleep(1.0)
@@ -130,7 +102,7 @@ def test_message_is_claimed_about_once(redis: Redis, workers: int) -> None:
             for _ in range(200):
                 queues.send()
                 time.sleep(queues.chance.random() / 25)
-            assert set(queues.settle().values()) == {1}
+            assert set(queues.settled().values()) == {1}
             # A poll looks once more at its end, after 20 s. Each message leads to one more poll.
             ends = 2 * 100 * (time.monotonic() - begun) / 20
             found = (claims() - before - ends) / 200 - 1

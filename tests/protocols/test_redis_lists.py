@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from private_servers import Redis as RealRedis
-from private_servers import program
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as LostError
 from redis.exceptions import ResponseError
 from redis_lists import Blocked, Client, Lists
+from web.polls import until  # type: ignore[import-not-found]
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import check_invariants, until_pending
@@ -35,9 +34,7 @@ class Served:
         """Send *command* of a client of its own. Returns: its task; the server has it."""
         before = await self._count_blocked()
         task = asyncio.ensure_future(command)
-        async with asyncio.timeout(10):
-            while await self._count_blocked() == before:  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
+        await self._until(lambda blocked: blocked != before)
         return task
 
     async def _count_blocked(self) -> int:
@@ -47,17 +44,16 @@ class Served:
 
     async def gone(self) -> None:
         """Wait until no client blocks."""
+        await self._until(lambda blocked: blocked == 0)
+
+    async def _until(self, holds: Callable[[int], bool]) -> None:
         async with asyncio.timeout(10):
-            while await self._count_blocked():  # noqa: ASYNC110
+            while not holds(await self._count_blocked()):  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
 
-
-@contextmanager
-def real_redis() -> Iterator[RealRedis]:
-    if program(*RealRedis.programs) is None:
-        pytest.skip("redis-server is not installed: make programs")
-    with RealRedis() as server:
-        yield server
+    async def close(self) -> None:
+        for client in self.clients:
+            await client.aclose()
 
 
 @asynccontextmanager
@@ -68,12 +64,9 @@ async def serve() -> AsyncIterator[Served]:
         served = Served(server.sockets[0].getsockname()[1], purgatory)
         yield served
         check_invariants(purgatory)
-        for client in served.clients:
-            await client.aclose()
+        await served.close()
         server.close()
-        async with asyncio.timeout(10):
-            while lists.clients:  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
+        await until(lambda: not lists.clients)
         assert purgatory.num_delayed == 0
 
 
@@ -90,11 +83,9 @@ async def served(request: pytest.FixtureRequest) -> AsyncIterator[Served]:
         async with serve() as served:
             yield served
         return
-    with real_redis() as real:
-        served = Served(real.port, None, password="default-secret")
-        yield served
-        for client in served.clients:
-            await client.aclose()
+    served = Served(request.getfixturevalue("redis").port, None, password="default-secret")
+    yield served
+    await served.close()
 
 
 async def test_blpop_waits_for_a_push(served: Served) -> None:

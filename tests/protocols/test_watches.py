@@ -14,7 +14,7 @@ import pytest
 import requests
 from private_servers import Redis
 
-from .ledger import App, Ledger, Watcher
+from .ledger import App, AtLeastOnce, Ledger
 
 pytestmark = [pytest.mark.servers, pytest.mark.filterwarnings("ignore:ssl:DeprecationWarning")]
 
@@ -123,22 +123,12 @@ def test_watches_miss_nothing_and_repeat_nothing(redis: Redis, name: str, worker
 def test_updates_are_kept_until_they_are_confirmed(redis: Redis, workers: int) -> None:
     chance = random.Random(workers)
     with App("telegram", redis.url(), workers) as app:
-        put, ledger = plain_put("POST", "/chats", json={"text": "VALUE"})(app), Ledger(KEYS)
-        seen: dict[str, list[int]] = {key: [] for key in KEYS}
+        put, ledger = plain_put("POST", "/chats", json={"text": "VALUE"})(app), AtLeastOnce(KEYS)
 
         def write() -> None:
             key = chance.choice(KEYS)
             ledger.written[key] += 1
             put(key, str(ledger.written[key]))
-
-        def has_all() -> bool:
-            now = ledger.watchers[0].seen
-            return all(set(seen[key]) | set(now[key]) == set(range(1, n + 1)) for key, n in ledger.written.items())
-
-        def end(watcher: Watcher) -> None:
-            ledger.kill(watcher)
-            for key, values in watcher.seen.items():
-                seen[key] += values
 
         try:
             for _ in range(5):
@@ -146,16 +136,16 @@ def test_updates_are_kept_until_they_are_confirmed(redis: Redis, workers: int) -
                 for _ in range(40):
                     write()
                     time.sleep(chance.random() / 100)
-                end(ledger.watchers[0])  # in the middle of whatever it does; what it did not confirm comes again
+                ledger.kill(
+                    ledger.watchers[0]
+                )  # in the middle of whatever it does; what it did not confirm comes again
             ledger.start("watch_telegram", app.url)
             assert app.stop() < 5
             app.start()
             write()
-            ledger.until("all are seen", has_all)
-            end(ledger.watchers[0])
+            received = ledger.settled()
         finally:
             ledger.close()
-    written = sum(ledger.written.values())
-    again = sum(len(values) for values in seen.values()) - written
+    again = received.total() - len(received)
     assert again <= 5 * len(KEYS)  # at most the last answer of each killed bot, if it had one update
-    print(f"telegram, {workers} workers: {written} updates, 0 lost, {again} again after a kill")
+    print(f"telegram, {workers} workers: {len(received)} updates, 0 lost, {again} again after a kill")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,9 +25,3 @@ collect_ignore = [name for name, package in PACKAGES.items() if find_spec(packag
 def redis() -> Iterator[Redis]:
     with Redis() as server:
         yield server
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 of another process, in part
-            await asyncio.sleep(0.01)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,25 +31,16 @@ DURATION, UNTIL_FAULT = 10.0, 2.0
 QUIET = 6.0
 
 
-async def balance(ports: list[int], stack: AsyncExitStack) -> int:
-    """Forward connections to *ports* in turn. Returns: the port to connect to."""
-    turns = itertools.cycle(ports)
+class Balance(Proxy):
+    """Forwards connections to *ports* in turn."""
 
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await reader.read(1 << 16):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
+    def __init__(self, ports: list[int]) -> None:
+        super().__init__(ports[0])
+        self._turns = itertools.cycle(ports)
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", next(turns))
-        await asyncio.gather(copy(reader, back), copy(there, writer))
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    stack.callback(server.close)
-    port: int = server.sockets[0].getsockname()[1]
-    return port
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.target = next(self._turns)
+        await super()._accept(reader, writer)
 
 
 async def fault(kind: str, server: Server, proxy: Proxy) -> None:
@@ -142,7 +133,8 @@ async def main(kind: str, engine: str, what: str) -> None:
     with (DurableRedis if engine == "redis" else Postgres)() as server:
         async with Proxy(server.port) as proxy, AsyncExitStack() as stack:
             ports = await workers(kind, server.url(proxy.port), stack)
-            url = f"http://127.0.0.1:{await balance(ports, stack)}/mcp"
+            balance = await stack.enter_async_context(Balance(ports))
+            url = f"http://127.0.0.1:{balance.port}/mcp"
             await asyncio.sleep(3.0)  # the workers' buses connect
             found = await Run().play(url, what, server, proxy)
     print(json.dumps({"bus": kind, "engine": engine, "fault": what} | found))

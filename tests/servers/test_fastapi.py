@@ -11,8 +11,7 @@ import httpx
 import pytest
 from alone import serving
 from private_servers import Redis
-
-from .conftest import until
+from web.polls import until  # type: ignore[import-not-found]
 
 pytestmark = pytest.mark.servers
 

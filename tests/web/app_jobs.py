@@ -9,7 +9,7 @@ GET /statistics          of the purgatory, with the jobs that wait, those that w
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -24,6 +24,7 @@ from starlette.routing import Route
 from aiopurgatory import Purgatory
 from aiopurgatory.web import PurgatoryMiddleware, while_connected
 from aiopurgatory.web.aiohttp import setup
+from aiopurgatory.web.connected import Connected
 
 from .apps import behind
 
@@ -77,13 +78,17 @@ async def tell(request: Request) -> Response:
 OTHERS = [Route("/jobs/{number:int}", add, methods=["POST"]), Route("/statistics", tell)]
 
 
-def starlette() -> Starlette:
+def with_block(block: Callable[[Request], Connected], **options: Any) -> Starlette:
     async def next_job(request: Request) -> Response:
-        async with while_connected(request.receive):
+        async with block(request):
             job = await work()
         return JSONResponse(hand_out(job, request.query_params["client"]))
 
-    return Starlette(routes=[Route("/next", next_job), *OTHERS], lifespan=lifespan)
+    return Starlette(routes=[Route("/next", next_job), *OTHERS], **options)
+
+
+def starlette() -> Starlette:
+    return with_block(lambda request: while_connected(request.receive), lifespan=lifespan)
 
 
 def behind_middleware() -> Starlette:
@@ -92,13 +97,7 @@ def behind_middleware() -> Starlette:
 
 def one_line() -> Starlette:
     """Nothing but the middleware."""
-
-    async def next_job(request: Request) -> Response:
-        async with while_connected():
-            job = await work()
-        return JSONResponse(hand_out(job, request.query_params["client"]))
-
-    app = Starlette(routes=[Route("/next", next_job), *OTHERS])
+    app = with_block(lambda _: while_connected())
     app.add_middleware(PurgatoryMiddleware, purgatory=purgatory)
     return app
 

@@ -137,11 +137,7 @@ def in_groups() -> Starlette:
 
 def behind(app: Starlette) -> Starlette:
     """With a middleware in between that lets no is_disconnected() hear of the client."""
-
-    async def dispatch(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        return await call_next(request)
-
-    app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
+    app.add_middleware(BaseHTTPMiddleware, dispatch=lambda request, call_next: call_next(request))
     return app
 
 

@@ -35,9 +35,10 @@ class Browser:
         return await asyncio.to_thread(self.driver.execute_script, script)
 
     async def until(self, script: str, expected: Any) -> None:
-        """Wait until *script* returns what is *expected*."""
+        """Wait until *script* returns what is *expected*; or of a function, what it holds for."""
+        holds = expected if callable(expected) else lambda found: found == expected
         end = time.monotonic() + 15
-        while (found := await self.run(script)) != expected:
+        while not holds(found := await self.run(script)):
             assert time.monotonic() < end, f"{expected} was expected, and after 15 s it is {found}"
             await asyncio.sleep(0.02)
 

@@ -156,9 +156,9 @@ def through(app: App, receive: Any = None, send: Any = None) -> App:
 class Forgets(Counters):
     """Cannot go on from the versions that are *gone*."""
 
-    def __init__(self, *gone: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.gone: set[str | None] = set(gone)
+        self.gone = set[str | None]()
 
     def read(self, resource: str, since: str | None, version: str) -> bytes:
         if since in self.gone:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,9 @@ async def status_of(task: asyncio.Task[Answer]) -> tuple[int, str | None]:
 
 
 @pytest.mark.parametrize("wait", ["0", "20"])
-async def test_poll_during_its_read_ends_at_once(polls: Polls, purgatory: Purgatory, wait: str) -> None:
+async def test_poll_during_its_read_ends_at_once(
+    polls: Polls, purgatory: Purgatory, wait: str, reported: list[Any]
+) -> None:
     polls.source.gate.clear()
     client = Messages()
     query = {"wait": wait}
@@ -65,7 +68,7 @@ async def test_poll_during_its_read_ends_at_once(polls: Polls, purgatory: Purgat
     assert await status_of(leaves) == (499, None)
     purgatory.close()
     assert await status_of(newer) == (503, "closed")
-    assert polls.source.under_way == 0  # nobody else wanted it
+    assert (polls.source.under_way, reported) == (0, [])  # nobody else wanted it
     check_empty(polls.polling)
 
 

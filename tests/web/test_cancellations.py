@@ -166,7 +166,6 @@ async def test_stop_signal_ends_polls_though_the_first_was_interrupted(purgatory
 # how receive() is called, in which context, and in how many threads at a time
 
 user: ContextVar[str] = ContextVar("user")
-pytestmark = pytest.mark.usefixtures("at_once")
 
 
 async def test_receive_of_each_poll_has_the_context_of_its_request(polls: Polls) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from aiopurgatory.streams import MemoryLog, Run
 from aiopurgatory.web import EventRoute, LogPolling, LongPolling, LongPollRoute, Policy
 
 from .browser import Browser, Site
-from .polls import until
+from .polls import Given, until
 
 pytestmark = pytest.mark.slow
 
@@ -40,19 +39,6 @@ window.run = (client, url, options = {}) => {
 </script>"""
 
 
-class Jobs:
-    """Like those of docs/long-polls.md."""
-
-    def __init__(self) -> None:
-        self.results: dict[str, str | None] = {"7": None}
-
-    def version(self, job: str) -> str:
-        return "running" if self.results[job] is None else "done"
-
-    def read(self, job: str, since: str | None, version: str) -> bytes:
-        return json.dumps({"state": version, "result": self.results[job]}).encode()
-
-
 async def text(request: Request) -> Response:
     return HTMLResponse("Please log in", headers={"ETag": '"1"'})
 
@@ -74,8 +60,8 @@ class Logs(Site):
         policy = Policy(retry_after=(1, 1), heartbeat=0.2)
         client = lambda scope: scope.query.get("client")  # noqa: E731
         since = lambda scope: "running" if "wait" in scope.query else None  # noqa: E731
-        self.log, self.jobs = log, Jobs()
-        self.polling = LongPolling(log.purgatory, self.jobs, policy=policy)
+        self.log, self.jobs = log, Given("running", b'{"result": null}')
+        self.polling = LongPolling[str](log.purgatory, self.jobs, policy=policy)
         super().__init__(
             log.purgatory,
             {"/page": PAGE},
@@ -85,6 +71,10 @@ class Logs(Site):
             Route("/silent", silent),
             Route("/text", text),
         )
+
+    def end_job(self) -> None:
+        self.jobs.given, self.jobs.body = "done", b'{"result": "42"}'
+        self.polling.notify("7")
 
 
 @pytest.fixture
@@ -309,9 +299,8 @@ async def test_job_is_polled_until_it_is_done(use: Use, site: Logs) -> None:
     async with site.served():
         await use.start("poll", "/jobs/7?wait=0.3")
         await until(lambda: len(site.requests) >= 3)
-        site.jobs.results["7"] = "42"
-        site.polling.notify("7")
-        await use.sees("got", [{"state": "done", "result": "42"}])
+        site.end_job()
+        await use.sees("got", [{"result": "42"}])
         count = len(site.requests)
         await asyncio.sleep(1.5)  # it is told the same again, as the route's since= heeds no ETag
         assert len(site.requests) - count <= 3
@@ -322,9 +311,8 @@ async def test_job_is_polled_by_its_etag(use: Use, site: Logs) -> None:
     async with site.served():
         await use.start("poll", "/jobs/7", "{wait: 1}")
         await until(lambda: len(site.requests) >= 3)
-        site.jobs.results["7"] = "42"
-        site.polling.notify("7")
-        await use.sees("got", [{"state": "running", "result": None}, {"state": "done", "result": "42"}])
+        site.end_job()
+        await use.sees("got", [{"result": None}, {"result": "42"}])
 
 
 async def test_poll_of_an_address_with_an_id_goes_on_after_it(use: Use, site: Logs, run: Run) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -18,6 +17,7 @@ from aiopurgatory import DelayedOperation, Purgatory, PurgatoryError
 from aiopurgatory.web import DisconnectedError, while_connected
 from aiopurgatory.web.connected import Message, _warn_of_body
 
+from .conftest import Kept
 from .exchange import DISCONNECT, EMPTY, Messages, part
 from .polls import settle
 
@@ -67,26 +67,16 @@ async def end(task: asyncio.Task[Any]) -> Any:
 # what it cancels
 
 
-@pytest.mark.parametrize("wait", ["wait_for", "awaited", "follow", "own operation", "sleep", "timeout", "anyio"])
+@pytest.mark.parametrize("wait", ["wait_for", "own operation", "timeout", "anyio"])
 async def test_client_leaves_and_what_is_awaited_is_cancelled(
     purgatory: Purgatory, client: Messages, wait: str
 ) -> None:
-    async def never(since: int | None = None) -> None:
-        return None
-
     async def wait_there() -> None:
         match wait:
             case "wait_for":
                 await purgatory.wait_for(lambda: None, ["k"], timeout=60)
-            case "awaited":
-                await purgatory.wait_for(never, ["k"], timeout=60)
-            case "follow":
-                async for _ in purgatory.follow(["k"], never):
-                    pass
             case "own operation":
                 await purgatory.watch(Never(60.0), ["k"])
-            case "sleep":
-                await asyncio.sleep(60)
             case "timeout":
                 async with purgatory.timeout(60):
                     await forever()
@@ -317,19 +307,11 @@ async def test_error_is_ours_and_starlettes_if_it_is_there(
     assert str(error) == ("499: " if has_starlette else "") + "the client has disconnected"
 
 
-async def test_error_leaves_nothing_to_the_garbage_collector() -> None:
-    client = Messages(EMPTY)
-    connected = while_connected(client.receive)
-    gone = weakref.ref(client)
-    try:
-        async with connected:
-            client.leave()
-            await forever()
-    except DisconnectedError:
-        pass
-    del client, connected
+async def test_error_leaves_nothing_to_the_garbage_collector(kept: Kept) -> None:
+    with suppress(DisconnectedError):
+        await block(Messages(EMPTY, DISCONNECT))
     await settle()
-    assert gone() is None
+    assert kept(Messages) == 0
 
 
 @pytest.mark.parametrize("kind", ["websocket.connect", "websocket.receive"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -63,21 +62,15 @@ async def test_body_of_any_lines_comes_as_one_event(make: Making, body: bytes, d
     assert client.events == [Event("message", "1", data)]
 
 
-async def test_head_is_told_what_get_would_be(streams: Streams, caplog: pytest.LogCaptureFixture) -> None:
+async def test_head_is_told_what_get_would_be(make: Making, caplog: pytest.LogCaptureFixture) -> None:
+    """It replaces no stream of its client."""
+    streams = make(client=lambda scope: "ann")
     get, head = await streams.start(), await streams.start(method="HEAD")
     assert (head.status, head.headers, head.complete, head.events) == (200, get.headers, True, [])
     assert (streams.purgatory.num_delayed, streams.polling.statistics().streams, caplog.records) == (1, 1, [])
     await leave(get)
     streams.purgatory.close()
     assert (await streams.start(method="HEAD")).status == 503
-
-
-async def test_head_replaces_no_stream(make: Making) -> None:
-    streams = make(client=lambda scope: "ann")
-    get = await streams.start()
-    assert (await streams.start(method="HEAD")).status == 200
-    await streams.publish()
-    assert get.ids == ["0", "1"]
 
 
 # heartbeats
@@ -349,15 +342,8 @@ async def test_newest_stream_of_a_client_ends_its_older_one(make: Making) -> Non
     assert streams.polling.statistics().clients == 0
 
 
-# middleware
-
-
-async def pass_on(request: Any, call_next: Callable[[Any], Any]) -> Any:
-    return await call_next(request)
-
-
 async def test_client_behind_middleware_that_never_reads_is_dropped(streams: Streams, clock: ManualClock) -> None:
-    client = Client(BaseHTTPMiddleware(streams.route, pass_on))
+    client = Client(BaseHTTPMiddleware(streams.route, lambda request, call_next: call_next(request)))
     await clock.advance(0.0)
     client.reads.clear()
     for _ in range(10):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +19,9 @@ from .browser import Browser, Site
 from .eventsource import Forgets
 from .polls import until
 from .proxies.programs import Nginx
+from .proxies.recipes import blocks
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 
 PLAIN = """<!DOCTYPE html><link rel="icon" href="data:,"><script>
 let seen = [], source;
@@ -37,13 +35,12 @@ async function follow() {
     for await (const { id, name, data } of events("/answers/1/events")) seen.push([name, data, id]);
 }
 </script>"""
+TEXT = "return document.querySelector('#text').textContent"
 DATA = "return seen.map(event => event[1]).join(' ')"
 
 
 #: The script of docs/streams.md, on a page.
-(SCRIPT,) = re.findall(
-    r"^```js\n(.*?)^```$", (ROOT / "docs" / "streams.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
-)
+(SCRIPT,) = blocks("streams.md", "js")
 DOCUMENTED = f"""<!DOCTYPE html><link rel="icon" href="data:,"><p id="text"></p><p id="state"></p><script type="module">
 {SCRIPT}
 onpageshow = () => listen("1", new AbortController().signal);
@@ -114,19 +111,18 @@ async def test_page_goes_on_after_a_502_with_the_last_id(site: Behind, browser: 
 
 @pytest.mark.parametrize("page", ["#1", "documented"])
 async def test_documented_page_is_reloaded_and_reopened(site: Behind, browser: Browser, page: str) -> None:
-    text = "return document.querySelector('#text').textContent"
     async with site.log.run("1") as run:
         async with site.served():
             await show(browser, f"{site.address}{page}")
             await run.append("a", "token")
-            await browser.until(text, "a")
+            await browser.until(TEXT, "a")
             await asyncio.to_thread(browser.driver.refresh)
             await run.append("b", "token")
-            await browser.until(text, "ab")
+            await browser.until(TEXT, "ab")
         await asyncio.sleep(2.0)  # nginx answers 502
         await run.append("c", "token")
         async with site.served():
-            await browser.until(text, "abc")
+            await browser.until(TEXT, "abc")
             await run.end()
             await browser.until("return document.querySelector('#state').textContent", "done")
             await until(lambda: site.purgatory.num_delayed == 0)
@@ -134,11 +130,10 @@ async def test_documented_page_is_reloaded_and_reopened(site: Behind, browser: B
 
 @pytest.mark.parametrize("is_over", [False, True])
 async def test_page_left_and_returned_to_misses_nothing(site: Behind, browser: Browser, is_over: bool) -> None:
-    text = "return document.querySelector('#text').textContent"
     async with site.served(), site.log.run("1") as run:
         await show(browser, f"{site.address}#1")
         await run.append("a", "token")
-        await browser.until(text, "a")
+        await browser.until(TEXT, "a")
         await browser.run("window.was = true")
         await browser.open(f"{site.address}other")
         await until(lambda: site.purgatory.num_delayed == 0)
@@ -147,10 +142,10 @@ async def test_page_left_and_returned_to_misses_nothing(site: Behind, browser: B
             await run.end()
         await asyncio.to_thread(browser.driver.back)
         assert await browser.run("return window.was")
-        await browser.until(text, "ab")
+        await browser.until(TEXT, "ab")
         if not is_over:
             await run.append("c", "token")
-            await browser.until(text, "abc")
+            await browser.until(TEXT, "abc")
 
 
 @pytest.mark.parametrize("begin", ["open()", "follow()"])
@@ -171,7 +166,6 @@ async def test_page_kept_for_the_back_button_misses_nothing(site: Behind, browse
 
 # streams of states
 
-pytestmark = pytest.mark.slow
 
 STATES = """<!DOCTYPE html><link rel="icon" href="data:,"><script>
 const seen = [], sources = {};

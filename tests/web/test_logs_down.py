@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from private_servers import DurableRedis, Postgres, Server
+from streams.conftest import log_at, started  # type: ignore[import-not-found]
 
 from aiopurgatory.streams import EventLog
 from aiopurgatory.web import EventRoute, LogPolling, LongPollRoute, Policy
@@ -21,40 +22,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", params=[DurableRedis, Postgres], ids=["redis", "postgres"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    pytest.importorskip("asyncpg" if request.param is Postgres else "redis")
-    try:
-        server: Server = request.param()
-    except FileNotFoundError as exc:
-        pytest.skip(f"{exc}: make programs")
-    with server:
-        if isinstance(server, Postgres):
-            asyncio.run(make_tables(server.url()))
-        yield server
-
-
-async def make_tables(url: str) -> None:
-    import asyncpg
-
-    from aiopurgatory.streams.postgres import tables_sql
-
-    connection = await asyncpg.connect(url)
-    await connection.execute(tables_sql())
-    await connection.close()
-
-
-def log_on(server: Server) -> EventLog:
-    if isinstance(server, DurableRedis):
-        from aiopurgatory.streams.redis import RedisLog
-
-        return RedisLog(server.url(), unknown_timeout=1.0)
-    from aiopurgatory.streams.postgres import PostgresLog
-
-    return PostgresLog(server.url(), unknown_timeout=1.0)
+    yield from started(request.param)
 
 
 @pytest.fixture
 async def log(server: Server) -> AsyncIterator[EventLog]:
-    async with log_on(server) as log:
+    async with log_at(server.url(), unknown_timeout=1.0) as log:
         yield log
 
 
@@ -124,7 +97,7 @@ async def test_poll_in_an_outage_is_answered_when_its_wait_is_over(log: EventLog
 @pytest.mark.timeout(90)
 async def test_client_of_a_log_that_cannot_start_is_refused_within_5_s(server: Server, outage: Outage) -> None:
     outage.begin()
-    log = log_on(server)
+    log = log_at(server.url(), unknown_timeout=1.0)
     try:
         began = time.monotonic()
         client, poll = Client(EventRoute(log)), Client(LongPollRoute(log), query="wait=2")

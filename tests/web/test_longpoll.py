@@ -210,16 +210,6 @@ async def test_keys_that_are_one_text_are_refused(purgatory: Purgatory, source: 
 # the end
 
 
-async def test_first_poll_starts_the_purgatory(source: Any) -> None:
-    purgatory = Purgatory()
-    polls = Polls(purgatory, source)
-    poll = await polls.park()
-    assert (purgatory.is_open, purgatory.num_delayed) == (True, 1)
-    await purgatory.aclose()
-    assert (await poll).status == 503
-    assert (await polls.now()).status == 503  # closed on purpose, and not started again
-
-
 def test_poll_in_the_next_loop_finds_no_places_taken(source: Any) -> None:
     polls = Polls(Purgatory(), source, max_per_group=1)
     loop = asyncio.new_event_loop()
@@ -252,16 +242,6 @@ async def test_poll_cancelled_at_any_turn_leaves_nothing(
     assert kind is Database or poll.cancelled() == (turns <= 4)
     assert getattr(polls.source, "under_way", 0) == 0
     check_empty(polls.polling)
-
-
-async def test_poll_cancelled_by_uvicorn_as_it_stops_is_answered(polls: Polls) -> None:
-    stopped, *others = [await polls.park() for _ in range(3)]
-    stopped.cancel("Task cancelled, timeout graceful shutdown exceeded")
-    for other, message in zip(others, (None, "Task cancelled"), strict=True):
-        other.cancel(message)
-        with pytest.raises(asyncio.CancelledError):
-            await other
-    assert ((await stopped).status, stopped.result().headers["refused"]) == (503, "closed")
 
 
 # limits on the polls of one client, and of all

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import sys
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
@@ -91,16 +90,6 @@ async def test_read_that_fails_answers_its_polls_alone(polls: Polls, caplog: pyt
     assert polls.polling.statistics().refused == {"source": 100}
     polls.publish()
     assert (await other).status == 200
-
-
-async def test_poll_replaced_while_it_reads_is_not_reported(polls: Polls, reported: list[Any]) -> None:
-    """Its task gets the exception, only later: when the read is through."""
-    polls.source.gate.clear()
-    older, newer = await polls.park(client="ann"), await polls.park(client="ann")
-    polls.source.gate.set()
-    assert ((await older).status, reported) == (409, [])
-    polls.publish()
-    assert (await newer).status == 200
 
 
 def test_call_that_outlives_its_loop_frees_no_place_in_the_next() -> None:

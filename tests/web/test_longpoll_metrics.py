@@ -25,24 +25,6 @@ class Opened(Observer):
         self.told.append(("closed", what))
 
 
-async def refuse_six(source: Any, *observers: Observer) -> None:
-    """Polls in a purgatory named "polls", of which each is refused."""
-    purgatory = Purgatory("polls", clock=ManualClock(), max_pending=2, observers=observers)
-    polls = Polls(purgatory, source, max_per_group=1)
-    parked = [await polls.park(group="tenant"), await polls.park()]
-    answers = [await polls.now(group="tenant"), await polls.now(), await polls.now(group="other")]
-    await purgatory.aclose()
-    answers += [await parked[0], await parked[1], await polls.now()]
-    found = polls.polling.statistics()
-    assert (found.refused, found.answered) == ({"group": 1, "full": 2, "closed": 3}, {503: 6})
-    assert [(answer.status, answer.headers["refused"]) for answer in answers] == ANSWERS
-    assert [bool(answer.body) for answer in answers] == [True] * 3 + [False] * 3
-    await polls.polling.aclose()
-
-
-ANSWERS = [(503, reason) for reason in ("group", "full", "full", "closed", "closed", "closed")]
-
-
 async def test_observers_are_told_of_the_polling_and_own_ones_of_that_alone(source: Any) -> None:
     both, own, of_the_purgatory = Opened(), Opened(), Opened()
     purgatory = Purgatory("polls", observers=[both, of_the_purgatory])
@@ -75,10 +57,21 @@ async def test_refused_polls_of_a_polling_that_opens_again_count_once(source: An
         await parked
 
 
-async def test_refused_polls_are_counted_by_reason(source: Any) -> None:
+async def test_refused_polls_are_counted_by_reason(source: Any, clock: ManualClock) -> None:
     registry = CollectorRegistry()
     for _ in range(2):  # the second purgatory of a name goes on where the first one ended
-        await refuse_six(source, Metrics(registry))
+        purgatory = Purgatory("polls", clock=clock, max_pending=2, observers=[Metrics(registry)])
+        polls = Polls(purgatory, source, max_per_group=1)
+        parked = [await polls.park(group="tenant"), await polls.park()]
+        answers = [await polls.now(group="tenant"), await polls.now(), await polls.now(group="other")]
+        await purgatory.aclose()
+        answers += [await parked[0], await parked[1], await polls.now()]
+        found = polls.polling.statistics()
+        assert (found.refused, found.answered) == ({"group": 1, "full": 2, "closed": 3}, {503: 6})
+        reasons = [answer.headers["refused"] for answer in answers]
+        assert reasons == ["group", "full", "full", "closed", "closed", "closed"]
+        assert [bool(answer.body) for answer in answers] == [True] * 3 + [False] * 3
+        await polls.polling.aclose()
     counted = {
         reason: registry.get_sample_value("aiopurgatory_refused_polls_total", {"purgatory": "polls", "reason": reason})
         for reason in ("full", "group", "closed")
@@ -93,10 +86,5 @@ async def test_polls_are_counted_under_public_names(source: Any, clock: ManualCl
         poll = await polls.park()
         polls.publish()
         assert (await poll).status == 200
-        counted = {
-            sample.labels["kind"]: sample.value
-            for family in registry.collect()
-            for sample in family.samples
-            if sample.name == "aiopurgatory_wait_seconds_count" and sample.value
-        }
-    assert counted == {"LongPoll": 1}
+    labels = {"purgatory": "polls", "kind": "LongPoll", "outcome": "completed"}
+    assert registry.get_sample_value("aiopurgatory_wait_seconds_count", labels) == 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -13,15 +11,15 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 from starlette.applications import Starlette
-from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
-from starlette.responses import Response
 
 from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.web import DisconnectedError, LongPolling, PurgatoryMiddleware, while_connected
 from aiopurgatory.web.connected import Message, Receive, Scope, Send
 
+from .apps import behind
 from .browser import serving
-from .exchange import DISCONNECT, EMPTY, Exchange, part
+from .conftest import Kept
+from .exchange import DISCONNECT, EMPTY, Exchange, Messages, part
 from .polls import KNOWN, Counters, settle, until
 from .test_connected import forever
 
@@ -78,11 +76,8 @@ async def test_app_started_twice_opens_and_closes_its_purgatory(purgatory: Purga
         assert not purgatory.is_open
 
 
-@pytest.mark.parametrize("kind", ["http", "websocket"])
-async def test_first_request_opens_it_if_no_server_runs_a_lifespan(purgatory: Purgatory, kind: str) -> None:
-    exchange = exchange_of(purgatory, idle)
-    exchange.scope["type"] = kind
-    await exchange.run()
+async def test_first_request_opens_it_if_no_server_runs_a_lifespan(purgatory: Purgatory) -> None:
+    await exchange_of(purgatory, idle).run()
     assert purgatory.is_open
 
 
@@ -99,17 +94,6 @@ async def test_request_does_not_open_what_was_closed(purgatory: Purgatory) -> No
     assert (exchange.status, after.status, purgatory.is_open) == (503, 503, False)
 
 
-async def test_app_that_knows_no_lifespan_is_opened_by_a_request(purgatory: Purgatory) -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http"
-
-    exchange = exchange_of(purgatory, app)
-    with pytest.raises(AssertionError):
-        await PurgatoryMiddleware(app, purgatory)({"type": "lifespan"}, exchange.receive, exchange.send)
-    await exchange.run()
-    assert purgatory.is_open
-
-
 @pytest.mark.parametrize("answered", [None, "startup.complete", "startup.failed"])
 async def test_lifespan_that_ends_unanswered_closes_nothing(purgatory: Purgatory, answered: str | None) -> None:
     """An app that takes each scope for a request: servers go on without a lifespan then, unless it is answered."""
@@ -124,17 +108,6 @@ async def test_lifespan_that_ends_unanswered_closes_nothing(purgatory: Purgatory
     lifespan = Exchange(PurgatoryMiddleware(app, purgatory), given=[{"type": "lifespan.startup"}], type="lifespan")
     await lifespan.run()
     assert purgatory.is_open == (answered is None)
-
-
-async def test_app_that_takes_a_lifespan_for_a_request_is_served(purgatory: Purgatory) -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()
-        found = await purgatory.wait_for(lambda: b"found", ["key"], timeout=9.0)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": found})
-
-    async with serving(PurgatoryMiddleware(app, purgatory)) as port, httpx.AsyncClient() as client:
-        assert (await client.get(f"http://127.0.0.1:{port}/")).content == b"found"
 
 
 # refusals
@@ -220,24 +193,6 @@ async def test_client_that_leaves_ends_its_block_and_nothing_is_logged(
     assert caplog.text == ""
 
 
-async def test_handler_without_a_block_is_not_cancelled(purgatory: Purgatory) -> None:
-    ended = []
-
-    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-        async with while_connected():
-            await asyncio.sleep(0)
-        await settle()
-        ended.append("whole")
-
-    exchange = exchange_of(purgatory, handler)
-    task = asyncio.create_task(exchange.run())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    exchange.leave()
-    await task
-    assert ended == ["whole"]
-
-
 async def test_scope_and_websocket_pass_unchanged(purgatory: Purgatory) -> None:
     seen: list[Any] = []
 
@@ -251,7 +206,7 @@ async def test_scope_and_websocket_pass_unchanged(purgatory: Purgatory) -> None:
     before = dict(exchange.scope)
     await exchange.run()
     assert seen == [exchange.scope, exchange.receive, exchange.send]
-    assert exchange.scope == before
+    assert (exchange.scope, purgatory.is_open) == (before, True)
 
 
 # bodies
@@ -391,21 +346,14 @@ async def test_client_that_left_between_two_blocks_ends_the_second(purgatory: Pu
     await exchange.run()
 
 
-async def test_request_leaves_nothing_to_the_garbage_collector(purgatory: Purgatory) -> None:
+async def test_request_leaves_nothing_to_the_garbage_collector(purgatory: Purgatory, kept: Kept) -> None:
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         async with while_connected():
             await settle()
 
-    exchange = exchange_of(purgatory, handler)
-    gone = weakref.ref(exchange)
-    gc.disable()
-    try:
-        await exchange.run()
-        del exchange
-        await settle()
-        assert gone() is None
-    finally:
-        gc.enable()
+    await exchange_of(purgatory, handler).run()
+    await settle()
+    assert kept(Exchange) == 0
 
 
 # polls
@@ -441,14 +389,11 @@ async def test_polls_and_streams_need_no_receive_and_lose_no_body(purgatory: Pur
 async def test_fastapi_reads_bodies_in_blocks_behind_any_middleware(purgatory: Purgatory, others: str) -> None:
     app = FastAPI()
 
-    async def pass_on(request: Request, call_next: RequestResponseEndpoint) -> Response:
-        return await call_next(request)
-
     if others == "inside":
-        app.add_middleware(BaseHTTPMiddleware, dispatch=pass_on)
+        behind(app)
     app.add_middleware(PurgatoryMiddleware, purgatory=purgatory)
     if others == "outside":
-        app.add_middleware(BaseHTTPMiddleware, dispatch=pass_on)
+        behind(app)
 
     @app.post("/bytes")
     async def count(request: Request) -> int:
@@ -461,45 +406,26 @@ async def test_fastapi_reads_bodies_in_blocks_behind_any_middleware(purgatory: P
         async with while_connected():
             return await purgatory.wait_for(lambda: item, ["key"], timeout=1.0)
 
-    @app.get("/wait")
-    async def wait() -> None:
-        async with while_connected():
-            await purgatory.wait_for(lambda: False, ["key"], timeout=9.0)
-
     async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
         for size in (0, 10, 70_000, 3_000_000):
             assert (await client.post("/bytes", content=b"x" * size)).json() == size
         assert (await client.post("/model", json={"a": 1})).json() == {"a": 1}
-        parked = asyncio.create_task(client.get("/wait"))
-        await until(lambda: purgatory.num_delayed == 1)
-        assert (await client.get("/wait")).headers["refused"] == "full"
-        parked.cancel()
-        await until(lambda: purgatory.num_delayed == 0)
 
 
 async def test_purgatory_is_closed_when_the_server_hears_of_it(purgatory: Purgatory) -> None:
     """As hypercorn does: it cancels the lifespan once that is complete."""
-    messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
     heard: list[Any] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         for kind in ("startup", "shutdown"):
-            await receive()
+            assert await receive() == {"type": f"lifespan.{kind}"}
             await send({"type": f"lifespan.{kind}.complete"})
 
-    async def receive() -> Any:
-        return next(messages)
-
-    async def send(message: Any) -> None:
+    async def send(message: Message) -> None:
         heard.append((message["type"], purgatory.is_open))
-        if message["type"] == "lifespan.shutdown.complete":
-            stopped.set()
 
-    stopped = asyncio.Event()
-    lifespan = asyncio.ensure_future(PurgatoryMiddleware(app, purgatory)({"type": "lifespan"}, receive, send))
-    await stopped.wait()
-    lifespan.cancel()
-    await lifespan
+    server = Messages({"type": "lifespan.startup"}, {"type": "lifespan.shutdown"})
+    await PurgatoryMiddleware(app, purgatory)({"type": "lifespan"}, server.receive, send)
     assert heard == [("lifespan.startup.complete", True), ("lifespan.shutdown.complete", False)]
 
 

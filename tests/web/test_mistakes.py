@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace as Source
 from typing import Any
 
 import pytest
@@ -23,29 +24,10 @@ from aiopurgatory.web import (
 from .polls import Counters
 
 
-class AsyncVersion(Counters):
-    async def version(self, resource: str) -> str:  # type: ignore[override]
-        return "1"
+def plain(*_: Any) -> Any: ...
 
 
-class AsyncRead(Counters):
-    async def read(self, resource: str, since: str | None, version: str) -> bytes:  # type: ignore[override]
-        return b""
-
-
-class Misspelt:
-    def version(self, resource: str) -> str:
-        return "1"
-
-    def raed(self, resource: str, since: str | None, version: str) -> bytes:
-        return b""
-
-
-class NoMethod:
-    def version(self, resource: str) -> str:
-        return "1"
-
-    read = b"body"
+async def awaited(*_: Any) -> Any: ...
 
 
 NAME = r"^name must (be text without surrogates|have 1 to 255 bytes of UTF-8), got "
@@ -56,10 +38,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"purgatory": Purgatory}, "purgatory must be .*Purgatory"),
     ({"source": Counters}, "source must be an instance .*class Counters"),
     ({"source": None}, r"source must have a method version\(\)"),
-    ({"source": Misspelt()}, r"source must have a method read\(\).*raed"),
-    ({"source": NoMethod()}, r"source must have a method read\(\)"),
-    ({"source": AsyncVersion()}, r"source must .*version\(\) is an async def and read\(\)"),
-    ({"source": AsyncRead()}, r"source must .*read\(\) is an async def and version\(\)"),
+    ({"source": Source(version=plain, raed=plain)}, r"source must have a method read\(\).*raed"),
+    ({"source": Source(version=plain, read=b"body")}, r"source must have a method read\(\)"),
+    ({"source": Source(version=awaited, read=plain)}, r"source must .*version\(\) is an async def and read\(\)"),
+    ({"source": Source(version=plain, read=awaited)}, r"source must .*read\(\) is an async def and version\(\)"),
     ({"policy": 30.0}, "policy must be a Policy or None, got 30.0"),
     ({"policy": 0}, "policy must be a Policy or None, got 0"),
     ({"media_type": b"text/plain"}, "media_type must be a str"),
@@ -78,22 +60,19 @@ def long_polling(**given: Any) -> LongPolling[Any]:
 NO_TIMES = [1.8e12, 1.8e18, 0, 3600.0, math.inf, math.nan, -1.0]  # in ms, in ns, ...
 
 
-async def respond(_: Any) -> Any: ...
-
-
 POLLING: Any = LongPolling(Purgatory(), Counters())
 SERVED = r"^served must be a LongPolling, a LogPolling or an EventLog, got 7$"
 #: Calls, and what they say.
 CALLS: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any], str]] = [
     (close_on_stop, (None,), {}, r"^purgatory must be a Purgatory, got None; "),
     (close_on_stop, (POLLING,), {}, r"^purgatory must be a Purgatory, .*a LongPolling opens and closes by itself"),
-    (PurgatoryMiddleware, (respond, POLLING), {}, "^purgatory must be a Purgatory, got"),
+    (PurgatoryMiddleware, (awaited, POLLING), {}, "^purgatory must be a Purgatory, got"),
     (while_connected, ({},), {}, r"^receive must be a function, got {}"),
     (LogPolling, (7,), {}, r"^log must be an EventLog, got 7$"),
     (EventRoute, (7,), {}, SERVED),
     (LongPollRoute, (7,), {}, SERVED),
     (LogPolling, (MemoryLog(), 30.0), {}, r"^policy must be a Policy or None, got 30\.0"),
-    (LongPollRoute, (POLLING,), {"respond": respond}, "^respond must be a plain function"),
+    (LongPollRoute, (POLLING,), {"respond": awaited}, "^respond must be a plain function"),
     (LongPollRoute, (POLLING,), {"methods": "POST"}, r"^methods must be an iterable .* 'POST'; pass \['POST'\]$"),
     *(
         (route, (POLLING,), {name: "running"}, f"^{name} must be a function, got 'running'")

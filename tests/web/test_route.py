@@ -104,23 +104,6 @@ async def test_methods_of_a_route_are_those_of_its_router(
     assert exchange.status == status
 
 
-async def test_route_takes_since_keys_client_and_group_from_the_scope(polls: Polls) -> None:
-    route = LongPollRoute(
-        polls.polling,
-        since=lambda scope: "0",
-        keys=lambda scope: ["a", "b"],
-        client=lambda scope: scope["client"],
-        group=lambda scope: scope["client"][0],
-    )
-    exchange, poll = await parked(route, client=("127.0.0.1", 7))
-    found = polls.polling.statistics()
-    assert (polls.purgatory.watched_entries, found.clients, found.groups) == (2, 1, 1)
-    polls.publish()
-    polls.polling.notify("b")
-    await poll
-    assert exchange.sent[1]["body"] == b"n 0 1"
-
-
 # how it is answered
 
 
@@ -132,23 +115,20 @@ async def test_answer_without_news_has_no_length(route: LongPollRoute, clock: Ma
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "told"),
+    ("query", "status"),
     [
-        (b"wait=0", 304, False),
-        (b"a=b&wait=0", 304, False),
-        (b"wait=0&wait=9", 304, False),
-        (b"wait=%30.%30", 304, False),
-        (b"await=0&wait=0", 304, False),
-        (b"wait=x", 400, False),
-        (b"wait=", 400, False),
-        (b"wait=" + b"0" * 10_000, 400, False),
+        (b"wait=0", 304),
+        (b"a=b&wait=0", 304),
+        (b"wait=0&wait=9", 304),
+        (b"wait=%30.%30", 304),
+        (b"await=0&wait=0", 304),
+        (b"wait=", 400),
+        (b"wait=" + b"0" * 10_000, 400),
     ],
 )
-async def test_wait_in_the_query_goes_before_prefer(
-    route: LongPollRoute, query: bytes, status: int, told: bool
-) -> None:
+async def test_wait_in_the_query_goes_before_prefer(route: LongPollRoute, query: bytes, status: int) -> None:
     exchange = await asked(route, (b"if-none-match", b'"0"'), (b"prefer", b"wait=9"), query_string=query)
-    assert (exchange.status, b"preference-applied" in exchange.headers) == (status, told)
+    assert (exchange.status, b"preference-applied" in exchange.headers) == (status, False)
 
 
 @pytest.mark.parametrize(("lines", "status", "told"), [(2, 304, True), (1_000, 304, True), (3_000, 200, False)])

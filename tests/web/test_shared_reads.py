@@ -82,15 +82,6 @@ async def test_notify_of_other_keys_between_slices_adds_no_call(polls: Polls) ->
     await settle()
 
 
-async def test_bodies_that_find_no_room_are_read_by_each_slice(purgatory: Purgatory) -> None:
-    polls = Polls(purgatory, Database(), max_body_bytes=0)
-    parked = await park(polls, 100)
-    polls.publish()
-    assert {(await poll).body for poll in parked} == {b"n 0 1"}
-    assert polls.source.calls.count(("read", "n")) > 10
-    assert polls.polling.statistics().body_bytes == 0
-
-
 async def test_streams_in_slices_make_two_calls(polls: Polls) -> None:
     route = EventRoute(polls.polling)
     clients = [Client(route) for _ in range(300)]
@@ -103,23 +94,6 @@ async def test_streams_in_slices_make_two_calls(polls: Polls) -> None:
     assert {client.events[-1].id for client in clients} == {"1"}
     assert polls.source.calls == [("version", "n"), ("read", "n")]
     await leave(*clients)
-
-
-@ways
-async def test_change_after_a_read_has_begun_is_read(polls: Polls, purgatory: Purgatory, way: str) -> None:
-    """The read under way sees the first change alone, which is no news."""
-    parked = await park(polls, 20, known='"0", "1"')
-    polls.source.gate.clear()
-    polls.source.values["n"] = 1
-    WAYS[way](purgatory)
-    await turns(5)
-    assert polls.source.calls == [("version", "n")]  # begun
-    polls.source.values["n"] = 2
-    WAYS[way](purgatory)
-    await turns(100)
-    polls.source.gate.set()
-    await turns(1_000)
-    assert {(await poll).headers["etag"] for poll in parked} == {'"2"'}
 
 
 @ways

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from weakref import ref
 
@@ -131,61 +131,51 @@ def test_stop_signal_in_the_next_run_cancels_its_main_task() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_stop_signal_asked_for_as_a_run_ends_harms_no_later_run() -> None:
-    """As by a timer that is due when the main task is done: asyncio.run() has not put back its handler yet."""
+@pytest.mark.parametrize("when", ["as it ends", "as its loop closes"])
+def test_stop_signal_asked_for_late_in_a_run_harms_no_later_run(when: str) -> None:
+    """Once the main task is done, or asyncio.run() has put back Python's own handler: by that one the next run knows
+    that it may set another.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     asked: list[object] = []
+    opened: list[AsyncIterator[None]] = []
 
     def ask(run: object) -> None:
         on_stop_signal(asked.clear)
         asked.append(run)
 
-    async def main(late: bool) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if late:
-            task.add_done_callback(ask)
-        else:
-            ask(task)
-
-    for late in (True, False):
-        asyncio.run(main(late))
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert len(asked) == 2
-
-
-def test_stop_signal_asked_for_as_the_loop_closes_harms_no_later_run() -> None:
-    """asyncio.run() has put back Python's own handler, by which the next one knows that it may set another."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    asked: list[object] = []
-
     async def left_open() -> AsyncIterator[None]:
         try:
             yield
         finally:
-            on_stop_signal(asked.clear)
-            asked.append(asyncio.current_task())
+            ask("closing")
 
+    async def main(when: str) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        match when:
+            case "as it ends":
+                task.add_done_callback(ask)
+            case "as its loop closes":
+                opened.append(left_open())
+                await anext(opened[0])
+            case _:
+                ask(task)
+
+    for each in (when, "at once"):
+        asyncio.run(main(each))
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert len(asked) == 2
+
+
+def test_stop_signal_in_another_thread_is_left_alone(order: list[str]) -> None:
     async def main() -> None:
-        opened.append(left_open())
-        await anext(opened[0])
+        on_stop_signal(lambda: order.append("closed"))
 
-    opened: list[AsyncIterator[None]] = []
-    asyncio.run(main())
-    assert len(asked) == 1
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_stop_signal_in_another_thread_is_left_alone() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
-    async def main() -> None:
-        on_stop_signal(lambda: None)
-
-    thread = threading.Thread(target=lambda: asyncio.run(main()))
-    thread.start()
-    thread.join()
-    assert signal.getsignal(signal.SIGTERM) is before
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, main()).result()
+    signal.raise_signal(signal.SIGTERM)
+    assert order == ["server"]
 
 
 async def test_close_on_stop_closes_the_purgatory_once(order: list[str]) -> None:

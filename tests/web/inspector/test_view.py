@@ -11,7 +11,7 @@ import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector, app, snapshot
-from aiopurgatory.web.inspector.snapshot import Names, take_figures, take_keys
+from aiopurgatory.web.inspector.snapshot import Names
 
 from ..polls import until
 from .helpers import Wait, get, polls_of, serve, state, state_with
@@ -106,44 +106,43 @@ async def test_too_many_polls_are_refused(purgatory: Purgatory, monkeypatch: pyt
             poll.cancel()
 
 
+def calls_of(function: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The purgatories of which *function* takes a snapshot from now on."""
+    calls: list[object] = []
+    real = getattr(snapshot, function)
+
+    def counted(purgatory: Purgatory, names: Names) -> Any:
+        calls.append(purgatory)
+        return real(purgatory, names)
+
+    monkeypatch.setattr(snapshot, function, counted)
+    return calls
+
+
 async def test_ten_pages_cost_as_one(purgatory: Purgatory, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = 0
-
-    async def counted(purgatory: Purgatory, names: Names) -> snapshot.Row:
-        nonlocal taken
-        taken += 1
-        return await take_keys(purgatory, names)
-
-    monkeypatch.setattr(snapshot, "take_keys", counted)
+    taken = calls_of("take_keys", monkeypatch)
     first = await state(port)
     purgatory.watch(Wait(None), ["key"])
     answers = await asyncio.gather(*(state(port, first["cursor"]) for _ in range(10)))
     assert {answer["statistics"]["pending"] for answer in answers} == {1}
     await asyncio.sleep(0.2)  # time for ten snapshots of the figures, which have not changed
-    assert taken == 2
+    assert len(taken) == 2
 
 
 async def test_no_snapshot_is_taken_when_no_page_is_open(
     purgatory: Purgatory, inspector: Inspector, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = 0
-
-    def counted(purgatory: Purgatory, names: Names) -> snapshot.Row:
-        nonlocal taken
-        taken += 1
-        return take_figures(purgatory, names)
-
-    monkeypatch.setattr(snapshot, "take_figures", counted)
+    taken = calls_of("take_figures", monkeypatch)
     known = await state(port)
     poll = asyncio.create_task(state(port, known["cursor"]))
-    await until(lambda: taken > 3)
+    await until(lambda: len(taken) > 3)
     poll.cancel()
     await until(lambda: polls_of(inspector).num_delayed == 0)
     await asyncio.sleep(0.1)
-    before = taken
+    before = len(taken)
     purgatory.watch(Wait(None), ["key"])
     await asyncio.sleep(0.2)
-    assert taken == before
+    assert len(taken) == before
     again = await state(port)
     assert again["statistics"]["pending"] == 1
     assert again["history"][0] == known["history"][0]

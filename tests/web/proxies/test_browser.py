@@ -36,14 +36,13 @@ START = """
 class Browser:
     """A page of the app, or one of ELSEWHERE, in which poll() runs."""
 
-    def __init__(self, driver: webdriver.Chrome, served: Served, elsewhere: bool = False) -> None:
+    def __init__(self, driver: webdriver.Chrome, served: Served) -> None:
         self.driver, self.served = driver, served
         self.app = "http://{}:{}".format(*served.address)
-        self.page = f"{ELSEWHERE if elsewhere else self.app}/page"
         self.open()
 
-    def open(self) -> None:
-        self.driver.get(self.page)
+    def open(self, origin: str = "") -> None:
+        self.driver.get(f"{origin or self.app}/page")
         self.until("typeof window.poll", "function")
 
     def run(self, script: str, *arguments: Any) -> Any:
@@ -84,21 +83,18 @@ def browser_flags(served: Served) -> list[str]:
     return ["--ignore-certificate-errors", mapping]
 
 
-def opened(driver: webdriver.Chrome, served: Served, elsewhere: bool) -> Iterator[Browser]:
-    yield Browser(driver, served, elsewhere)
+@pytest.fixture
+def browser(driver: webdriver.Chrome, served: Served) -> Iterator[Browser]:
+    yield Browser(driver, served)
     driver.execute_script("window.stop()")  # else nothing could be loaded if the polls have all connections
     driver.refresh()  # ends requests that the script has begun since
     served.wait_for(pending=0)
 
 
 @pytest.fixture
-def browser(driver: webdriver.Chrome, served: Served) -> Iterator[Browser]:
-    yield from opened(driver, served, elsewhere=False)
-
-
-@pytest.fixture
-def elsewhere(driver: webdriver.Chrome, served: Served) -> Iterator[Browser]:
-    yield from opened(driver, served, elsewhere=True)
+def elsewhere(browser: Browser) -> Browser:
+    browser.open(ELSEWHERE)
+    return browser
 
 
 def test_client_resumes_by_etag_and_starts_over_when_it_is_gone(elsewhere: Browser, topic: str) -> None:

@@ -18,7 +18,7 @@ from private_servers import Redis, free_port
 
 from ..helpers import ENV, Peer, listens, read, wait_until
 from .programs import LONG, HAProxy, Nginx, Proxy
-from .recipes import recipe
+from .recipes import changed, recipe
 
 PLACES = ("127.0.0.1:8001", "127.0.0.1:8002")
 #: The part of the page that the recipe replaces, and its choice of a group.
@@ -42,10 +42,7 @@ def groups() -> Iterator[list[Group]]:
 
 def before(kind: type[Proxy], groups: list[Group], changes: dict[str, str] | None = None) -> Proxy:
     """The proxy with the recipe, and *changes* to that."""
-    whole, group = recipe(kind.language), recipe(kind.language, 1)
-    for old, new in (changes or {}).items():
-        assert old in group
-        group = group.replace(old, new)
+    whole, group = recipe(kind.language), changed(recipe(kind.language, 1), changes or {})
     replaced = re.search(REPLACED[kind], whole, re.MULTILINE | re.DOTALL)
     assert replaced is not None
     addresses = {place: group.address for place, group in zip(PLACES, groups, strict=True)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -35,18 +34,9 @@ class Page(Browser):
     async def text(self, selector: str) -> str:
         return await asyncio.to_thread(lambda: self.driver.find_element(By.CSS_SELECTOR, selector).text)
 
-    async def until(self, selector: str, holds: Callable[[str], bool]) -> str:  # type: ignore[override]
-        """Wait until the text of *selector* is as it should be."""
-        end = time.monotonic() + 15
-        while True:
-            found = str(await self.run(f"return document.querySelector({json.dumps(selector)})?.textContent ?? ''"))
-            if holds(found):
-                return found
-            assert time.monotonic() < end, f"{selector} shows {found!r}"
-            await asyncio.sleep(0.02)
-
-    async def shows(self, selector: str, text: str) -> None:
-        await self.until(selector, lambda found: found == text)
+    async def shows(self, selector: str, text: str | Callable[[str], bool]) -> None:
+        """Wait until *selector* has this text, or one that this holds for."""
+        await self.until(f"return document.querySelector({json.dumps(selector)})?.textContent ?? ''", text)
 
     async def search(self, text: str) -> None:
         field = self.driver.find_element(By.ID, "key")
@@ -165,8 +155,8 @@ async def test_page_shows_how_polls_were_answered(page: Page) -> None:
             parked += [await polls.park(client="bob"), await polls.park(client="bob")]
             await polls.now(group="tenant")
             await polls.now(known=None)
-            await page.until("#answers tbody", lambda text: "refused" in text)
-            await page.until("#oldest tbody", lambda text: text.count("LongPoll") == 2)
+            await page.shows("#answers tbody", lambda text: "refused" in text)
+            await page.shows("#oldest tbody", lambda text: text.count("LongPoll") == 2)
             assert (await page.text("#answers tbody")).splitlines() == [
                 "200 something new 1",
                 "409 replaced by a newer poll of the client 1",
@@ -190,7 +180,7 @@ async def test_page_shows_an_event_log(page: Page) -> None:
         listener = log.follow("chat")
         await anext(listener)
         async with opened(page, log):
-            await page.until("#logs tbody", lambda text: "no outage" in text)
+            await page.shows("#logs tbody", lambda text: "no outage" in text)
             size = log.statistics().window_bytes
             assert await page.run(CELLS.format("logs")) == ["no outage", "1", "1", f"{size} bytes", "1", "1", "0"]
         await listener.aclose()
@@ -200,12 +190,12 @@ async def test_page_finds_a_key(page: Page, purgatory: Purgatory) -> None:
     for number in range(3):
         purgatory.watch(Wait(None), [("orders", number)])
     await page.search("('orders',1)")
-    await page.until("#hits", lambda text: text.startswith("('orders', 1) 1 waiting"))
+    await page.shows("#hits", lambda text: text.startswith("('orders', 1) 1 waiting"))
     await page.search("payments")
     await page.shows("#hits", "Nothing waits under this key.")
-    await page.until("#most", lambda text: "('orders', 2)" in text)
+    await page.shows("#most", lambda text: "('orders', 2)" in text)
     await page.run("document.querySelector('#most button').click()")
-    await page.until("#hits", lambda text: text.startswith("('orders', 0) 1 waiting"))
+    await page.shows("#hits", lambda text: text.startswith("('orders', 0) 1 waiting"))
 
 
 HOSTILE = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>"
@@ -214,10 +204,10 @@ HOSTILE = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>"
 async def test_hostile_names_are_shown_as_text(page: Page, purgatory: Purgatory) -> None:
     kind = type(HOSTILE, (Wait,), {})
     purgatory.watch(kind(None), [HOSTILE])
-    await page.until("#most tbody", lambda text: HOSTILE in text)
-    await page.until("#oldest tbody", lambda text: text.count(HOSTILE) == 2)
+    await page.shows("#most tbody", lambda text: HOSTILE in text)
+    await page.shows("#oldest tbody", lambda text: text.count(HOSTILE) == 2)
     await page.search(HOSTILE)
-    await page.until("#hits", lambda text: text.count(HOSTILE) == 3)
+    await page.shows("#hits", lambda text: text.count(HOSTILE) == 3)
     found = await page.run("return [document.images.length, document.scripts.length, window.pwned ?? null]")
     assert found == [0, 1, None]
 
@@ -259,7 +249,7 @@ async def test_page_says_when_the_server_is_gone(page: Page) -> None:
         async with serve(Inspector([purgatory])) as port:
             await page.open(f"http://127.0.0.1:{port}/purgatory/")
             await page.shows("#live", "live")
-        await page.until("#live", lambda text: text.startswith("no answer, retrying"))
+        await page.shows("#live", lambda text: text.startswith("no answer, retrying"))
 
 
 @pytest.fixture(params=[320, 375, 768, 1280])
@@ -290,10 +280,10 @@ async def test_page_shows_buses_and_what_is_wrong_at_any_width(page: Page, width
         MemoryBus(server, [log.purgatory], name="invoices_of_all_shops") as bus,
         opened(page, log, buses=[bus]),
     ):
-        await page.until("#buses tbody", lambda text: "connected" in text)
+        await page.shows("#buses tbody", lambda text: "connected" in text)
         server.is_down = True
         bus.publish("key")
-        await page.until("#buses tbody", lambda text: "the MemoryServer is down" in text)
+        await page.shows("#buses tbody", lambda text: "the MemoryServer is down" in text)
         assert await page.run(SCROLL_WIDTH) <= width
         # The lines of the reason: it does not stand in a column of a few letters.
         reason = "return document.querySelector('#buses td:nth-child(2)').getBoundingClientRect().height"
@@ -302,4 +292,4 @@ async def test_page_shows_buses_and_what_is_wrong_at_any_width(page: Page, width
         assert (name, last_echo, keys) == ("invoices_of_all_shops", "", "1")
         assert (bool(oldest), others) == (True, ["1", "1", "0", "0"])
         server.is_down = False
-        await page.until("#buses tbody", lambda text: "connected" in text and "down" not in text)
+        await page.shows("#buses tbody", lambda text: "connected" in text and "down" not in text)
