@@ -291,8 +291,9 @@ def while_connected(receive: Receive | None = None) -> Connected:
     found = listener(receive)
     if found is None:
         raise RuntimeError(
-            "while_connected() found no client: add a PurgatoryMiddleware to the app, or pass the receive of an HTTP "
-            "request; aiohttp needs setup(app, purgatory), and handler_cancellation=True for run_app() or AppRunner()"
+            "while_connected() found no HTTP request: add a PurgatoryMiddleware to the app, or pass its receive; "
+            "aiohttp needs setup(app, purgatory), and handler_cancellation=True for run_app() or AppRunner(). "
+            "A WebSocket tells its handler itself"
         )
     return Connected(found)
 
