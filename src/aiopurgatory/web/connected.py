@@ -307,7 +307,7 @@ def _warn_of_body() -> None:
     )
 
 
-def listener(receive: Receive | None, dropped: Callable[[], object] = _warn_of_body) -> Listen | None:
+def listener(receive: Any, dropped: Callable[[], object] = _warn_of_body) -> Listen | None:
     """Return what listens for a client's disconnect: by *receive*, or by a middleware; None: there is neither.
 
     Args: dropped: called when a part of the body is dropped. A middleware keeps it.
@@ -319,8 +319,10 @@ def listener(receive: Receive | None, dropped: Callable[[], object] = _warn_of_b
         return owner.listener()
     if receive is None:
         return None
-    require_function("receive", receive)
-    return partial(listen, receive, dropped)
+    by_receive = partial(listen, receive, dropped)
+    if not callable(receive):
+        require_function("receive", receive)
+    return by_receive
 
 
 @final
