@@ -40,7 +40,8 @@ class Configs:
 
     async def read(self, names: Names, since: str | None, version: str) -> bytes:
         """The names whose MD5 is not the client's."""
-        pairs = zip(names, (since or "").split(","), version.split(","), strict=True)
+        known = (since or "").split(",")  # a client may send anything
+        pairs = zip(names, known, version.split(","), strict=False)
         return quote("".join(f"{name}\1" for name, old, new in pairs if old != new)).encode()
 
 
@@ -52,6 +53,8 @@ def name_of(request: Request) -> str:
 def listened(scope: RequestScope) -> dict[str, str]:
     """The names that a client listens to, with the MD5 of each that it has, or ``-``."""
     lines = [line.split("\2") for line in scope.form["Listening-Configs"].split("\1") if line]
+    if not lines:
+        raise ValueError("no configuration is named")
     return {"\2".join([data, group, *(tenant or [""])]): known or "-" for data, group, known, *tenant in lines}
 
 

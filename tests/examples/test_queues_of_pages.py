@@ -1,4 +1,4 @@
-"""What docs/job-queue.md, kafka-operations.md, limits-and-leases.md and raw-tcp.md keep in memory."""
+"""What pages keep in memory: job-queue, kafka-operations, limits-and-leases, raw-tcp and your-own-protocol."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def program_of(page: str) -> dict[str, Any]:
     """The names that the blocks of *page* define, in a process of their own."""
     names = dict[str, Any]()
     source = "\n".join(blocks(page, "python"))
+    source = source.partition("async def get_by_hand")[0]  # of your-own-protocol.md: it needs more names
     exec(re.sub(r"^(print\()?asyncio\.run\(.*$", "", source, flags=re.MULTILINE), names)
     return names
 
@@ -83,6 +84,18 @@ async def test_lines_of_telnet_are_commands_of_the_raw_server() -> None:
         assert [await reader.readline() for _ in range(3)] == [b"pushed\n", b"one\n", b"none\n"]
         writer.close()
         server.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"), [("a\2g\2x\1", 200), ("a\2g\2x,y\1", 200), ("", 400), ("\1", 400), ("a\2g\1", 400)]
+)
+async def test_odd_list_of_configs_is_no_error_of_the_server(asked: str, status: int) -> None:
+    names = program_of("your-own-protocol.md")
+    transport = httpx.ASGITransport(names["nacos"], raise_app_exceptions=False)
+    async with names["configs"], httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        form, headers = {"Listening-Configs": asked}, {"Long-Pulling-Timeout": "100"}
+        answer = await client.post("/nacos/v1/cs/configs/listener", data=form, headers=headers)
+        assert answer.status_code == status
 
 
 async def test_users_that_call_no_more_leave_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:

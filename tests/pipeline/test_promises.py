@@ -141,5 +141,5 @@ def test_promises_kinds_of_a_purgatory_count_together(spark: SparkSession) -> No
 @pytest.mark.parametrize("value", [-1.0, float("nan")])
 def test_limits_that_no_minute_can_break_or_keep_are_refused(name: str, value: float) -> None:
     assert getattr(Limits(**{name: 0.0}), name) == 0
-    with pytest.raises(PurgatoryError, match=f"{name} must be >= 0, got {value:g}"):
+    with pytest.raises(PurgatoryError, match=f"{name} must be (>= 0|from 0 to 1), got {value:g}"):
         Limits(**{name: value})

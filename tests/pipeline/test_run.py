@@ -64,7 +64,7 @@ def test_run_makes_everything_once_and_again_what_is_new(
         (["--rows", "-5"], "rows must be >= 1, got -5"),
         (["--ticks", "0"], "tick must be from 1e-09"),
         (["--max-lateness-ms", "-1"], "max_lateness_ms must be >= 0, got -1"),
-        (["--max-expired-share", "-1"], "max_expired_share must be >= 0, got -1"),
+        (["--max-expired-share", "5"], "max_expired_share must be from 0 to 1, got 5"),  # as if in percent
     ],
 )
 @pytest.mark.usefixtures("spark")

@@ -260,8 +260,9 @@ def while_connected(receive: Receive | None = None) -> Connected:
     found = listener(receive)
     if found is None:
         raise RuntimeError(
-            "while_connected() found no client: add a PurgatoryMiddleware to the app, or pass the receive of an HTTP "
-            "request; aiohttp needs setup(app, purgatory), and handler_cancellation=True for run_app() or AppRunner()"
+            "while_connected() found no HTTP request: add a PurgatoryMiddleware to the app, or pass its receive; "
+            "aiohttp needs setup(app, purgatory), and handler_cancellation=True for run_app() or AppRunner(). "
+            "A WebSocket tells its handler itself"
         )
     return Connected(found)
 
@@ -275,7 +276,7 @@ def _warn_of_body() -> None:
     )
 
 
-def listener(receive: Receive | None, dropped: Callable[[], object] = _warn_of_body) -> Listen | None:
+def listener(receive: Any, dropped: Callable[[], object] = _warn_of_body) -> Listen | None:
     """Return what listens for a client's disconnect: by *receive*, or by a middleware; None: there is neither.
 
     Args: dropped: called when a part of the body is dropped. A middleware keeps it.
@@ -287,8 +288,10 @@ def listener(receive: Receive | None, dropped: Callable[[], object] = _warn_of_b
         return owner.listener()
     if receive is None:
         return None
-    require_function("receive", receive)
-    return partial(listen, receive, dropped)
+    by_receive = partial(listen, receive, dropped)
+    if not callable(receive):
+        require_function("receive", receive)
+    return by_receive
 
 
 @final

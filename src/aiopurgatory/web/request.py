@@ -129,12 +129,6 @@ class PollRequest(NamedTuple, Generic[K]):
         return entity_tags(self.if_none_match) if self.if_none_match else ()
 
 
-def check_since(verb: str, since: object) -> None:
-    """Raises: TypeError: *since* is neither a str nor None. It would never be a version, and each poll have news."""
-    if since is not None and not isinstance(since, str):
-        raise TypeError(f"since must {verb} a str or None, got {since!r}")
-
-
 class Parameters(dict[str, str]):
     """Texts by name. The first of a repeated name counts. ``[...]`` answers 400 if the name is missing."""
 

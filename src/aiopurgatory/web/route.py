@@ -15,17 +15,7 @@ from .answer import NO_STORE, REFUSALS, Answer, RequestError
 from .connected import Message, Receive, Scope, Send, deliver, ignore, listener, send_answer, start_of
 from .poll import Answering, answer_poll
 from .polling import events_of
-from .request import (
-    PollRequest,
-    RequestScope,
-    Respond,
-    after_of_query,
-    check_since,
-    joined,
-    lines,
-    read_body,
-    wait_of_query,
-)
+from .request import PollRequest, RequestScope, Respond, after_of_query, joined, lines, read_body, wait_of_query
 from .stream import EventStream
 
 if TYPE_CHECKING:
@@ -106,7 +96,9 @@ class Endpoint(ABC):
                 if name not in fields:
                     found = function(request)
                     fields[name] = await found if isinstance(found, CoroutineType) else found
-            check_since("return", fields.get("since"))
+            since = fields.get("since")
+            if since is not None and not isinstance(since, str):
+                raise TypeError(f"since must return a str or None, got {since!r}")
             return PollRequest(listen=listener(receive, ignore), **fields)
         except ValueError as exc:  # of int(), or of json.loads()
             return desk.refuse(RequestError(f"the request cannot be read: {exc}"))

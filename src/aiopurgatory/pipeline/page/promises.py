@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
@@ -57,8 +58,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not value >= 0:
-                raise PurgatoryError(f"{name} must be >= 0, got {value:g}")
+            most, rule = (1.0, "from 0 to 1") if name.endswith("_share") else (inf, ">= 0")
+            if not 0.0 <= value <= most:
+                raise PurgatoryError(f"{name} must be {rule}, got {value:g}")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
