@@ -28,6 +28,13 @@ def leaves_tasks() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.fixture(params=["asyncio", "uvloop"])
+def new_loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
+    """Makes an event loop, of each kind."""
+    factory: Callable[[], asyncio.AbstractEventLoop] = pytest.importorskip(request.param).new_event_loop
+    return factory
+
+
 @pytest.fixture
 async def reported() -> list[dict[str, Any]]:
     """What the running loop's exception handler is told."""

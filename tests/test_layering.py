@@ -210,8 +210,9 @@ def own_writes(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ClassDef):
         fields = [field.target for field in node.body if isinstance(field, ast.AnnAssign)]
         return [field.id for field in fields if isinstance(field, ast.Name)]
-    is_own = isinstance(node, ast.Attribute) and is_changed(node) and is_self(node.value)
-    return [node.attr] if is_own and isinstance(node, ast.Attribute) else []
+    if isinstance(node, ast.Attribute) and is_changed(node) and is_self(node.value):
+        return [node.attr]
+    return []
 
 
 def is_changed(node: ast.Attribute | ast.Subscript) -> bool:

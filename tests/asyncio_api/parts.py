@@ -74,10 +74,14 @@ async def turns(count: int) -> None:
 
 
 class Table:
-    """A remote table: a read takes the value at its beginning, and returns it or raises it when the test lets it."""
+    """A remote table: a read takes the value at its beginning, and returns it or raises it when the test lets it.
+
+    Before, reads raise *errors*, one each.
+    """
 
     def __init__(self) -> None:
         self.row: Any = None
+        self.errors: list[Exception] = []
         self.reads = 0
         self.reading = 0
         self.gate = asyncio.Event()
@@ -93,7 +97,7 @@ class Table:
     async def read(self) -> Any:
         self.reads += 1
         self.reading += 1
-        seen = self.row
+        seen = self.errors.pop(0) if self.errors else self.row
         try:
             await self.gate.wait()
             await asyncio.sleep(0)

@@ -57,49 +57,31 @@ async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, table:
     check_invariants(purgatory)
 
 
-class Flaky:
-    """A read that raises each of *errors* once, and then returns *row*."""
-
-    def __init__(self, *errors: Exception) -> None:
-        self.errors = list(errors)
-        self.row: Any = None
-        self.reads = 0
-
-    async def read(self) -> Any:
-        self.reads += 1
-        if self.errors:
-            raise self.errors.pop(0)
-        return self.row
-
-
-async def test_retry_on_keeps_it_parked_until_the_next_check(purgatory: Purgatory) -> None:
-    source = Flaky(ConnectionError(), ConnectionError())
-    source.row = "row"
-    waiting = asyncio.create_task(
-        purgatory.wait_for(source.read, ["key"], timeout=60.0, retry_on=(ConnectionError, TimeoutError))
-    )
-    await turns(10)
-    assert (waiting.done(), source.reads, purgatory.num_delayed) == (False, 1, 1)
+async def test_retry_on_keeps_it_parked_until_the_next_check(purgatory: Purgatory, table: Table) -> None:
+    table.row, table.errors = "row", [ConnectionError(), ConnectionError()]
+    waiting = await begun(purgatory, table.read, timeout=60.0, retry_on=(ConnectionError, TimeoutError))
+    assert (waiting.done(), table.reads, purgatory.num_delayed) == (False, 1, 1)
     purgatory.check_and_complete("key")
     await turns(10)
-    assert source.reads == 2
+    assert table.reads == 2
     purgatory.check_and_complete("key")
-    assert (await waiting, source.reads) == ("row", 3)
+    assert (await waiting, table.reads) == ("row", 3)
     statistics = purgatory.statistics()
     assert (statistics.completed, statistics.failed, statistics.timeouts) == (1, 0, 0)
     assert (statistics.reads, statistics.reads_in_vain) == (2, 1)
     check_invariants(purgatory)
 
 
-async def test_retry_on_reads_again_after_growing_pauses(purgatory: Purgatory, clock: ManualClock) -> None:
-    source = Flaky(*(ConnectionError() for _ in range(12)))
-    source.row = "row"
-    waiting = asyncio.create_task(purgatory.wait_for(source.read, ["key"], timeout=None, retry_on=ConnectionError))
+async def test_retry_on_reads_again_after_growing_pauses(
+    purgatory: Purgatory, table: Table, clock: ManualClock
+) -> None:
+    table.row, table.errors = "row", [ConnectionError() for _ in range(12)]
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=None, retry_on=ConnectionError))
     times = []
     while not waiting.done():
-        reads = source.reads
+        reads = table.reads
         await clock.advance(0.01)
-        times += [clock.time()] * (source.reads - reads)
+        times += [clock.time()] * (table.reads - reads)
     pauses = [after - before for before, after in pairwise(times)]
     longest = [min(0.1 * 2**number, 10.0) for number in range(12)]
     assert await waiting == "row"
@@ -108,21 +90,23 @@ async def test_retry_on_reads_again_after_growing_pauses(purgatory: Purgatory, c
     assert purgatory.statistics().missed_triggers == 0
 
 
-async def test_retry_on_error_of_the_last_read_is_the_cause(purgatory: Purgatory, clock: ManualClock) -> None:
+async def test_retry_on_error_of_the_last_read_is_the_cause(
+    purgatory: Purgatory, table: Table, clock: ManualClock
+) -> None:
     errors = [ConnectionError(str(number)) for number in range(100)]
-    source = Flaky(*errors)
-    waiting = asyncio.create_task(purgatory.wait_for(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
+    table.errors = errors[:]
+    waiting = await begun(purgatory, table.read, retry_on=ConnectionError)
     await clock.advance(5.0)
     await turns(10)
     with pytest.raises(DeadlineError) as caught:
         await waiting
-    assert caught.value.__cause__ is errors[source.reads - 1]
+    assert caught.value.__cause__ is errors[table.reads - 1]
     assert purgatory.statistics().expired == 1
 
 
-async def test_other_errors_are_raised_at_once(purgatory: Purgatory) -> None:
-    source = Flaky(ConnectionError(), LookupError("no such table"))
-    waiting = await begun(purgatory, source.read, retry_on=ConnectionError)
+async def test_other_errors_are_raised_at_once(purgatory: Purgatory, table: Table) -> None:
+    table.errors = [ConnectionError(), LookupError("no such table")]
+    waiting = await begun(purgatory, table.read, retry_on=ConnectionError)
     purgatory.check_and_complete("key")
     with pytest.raises(LookupError):
         await waiting
@@ -130,12 +114,10 @@ async def test_other_errors_are_raised_at_once(purgatory: Purgatory) -> None:
 
 @pytest.mark.parametrize("timeout", [5.0, 0])
 async def test_default_is_returned_if_the_last_read_failed(
-    purgatory: Purgatory, clock: ManualClock, timeout: float
+    purgatory: Purgatory, table: Table, clock: ManualClock, timeout: float
 ) -> None:
-    source = Flaky(*(ConnectionError() for _ in range(100)))
-    waiting = asyncio.create_task(
-        purgatory.wait_for(source.read, ["key"], timeout=timeout, retry_on=ConnectionError, default="none")
-    )
+    table.row = ConnectionError()
+    waiting = await begun(purgatory, table.read, timeout=timeout, retry_on=ConnectionError, default="none")
     await clock.advance(5.0)
     await turns(10)
     assert await waiting == "none"
