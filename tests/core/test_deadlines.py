@@ -86,19 +86,6 @@ async def test_on_expiration_base_exception_fails_and_passes(purgatory: Purgator
     assert isinstance(op.exception(), Interrupt)
 
 
-@pytest.mark.parametrize(("timeout", "at"), [(0.5, 0.9), (5.0, 5.4), (0.0, 0.401)])
-async def test_reschedule_counts_from_now(purgatory: Purgatory, clock: ManualClock, timeout: float, at: float) -> None:
-    op = purgatory.watch(Op(1.0), ["key"])
-    await clock.advance(0.4)
-    assert purgatory.reschedule(op, timeout) is True
-    check_invariants(purgatory)
-    assert op.timeout == timeout
-    await clock.advance(at - 0.4 - 0.001)
-    assert op.outcome is None
-    await clock.advance(0.0011)
-    assert op.expired
-
-
 async def test_reschedule_foreign_op_raises_value_error(purgatory: Purgatory, clock: ManualClock) -> None:
     async with Purgatory(clock=clock) as other:
         foreign = other.watch(Op(1.0), ["key"])

@@ -12,7 +12,7 @@ import pytest
 from aiopurgatory import DelayedOperation, Outcome, Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import ENDINGS, Boom, Interrupt, Op, awaited, fail_in, is_empty, raising, taken, turns
+from .parts import ENDINGS, Boom, Interrupt, Op, awaited, fail_in, is_empty, raising, taken
 
 
 class Ending(Op):
@@ -160,14 +160,3 @@ async def test_endings_in_one_turn_the_first_wins(purgatory: Purgatory, names: t
     ended = {"completed": stats.completed, "expired": stats.expired}
     ended |= {"cancelled": stats.cancelled, "failed": stats.failed}
     assert ended == {outcome.value: int(outcome is first.outcome) for outcome in Outcome}
-
-
-@pytest.mark.parametrize("name", ["complete", "fail", "cancel"])
-async def test_end_keeps_the_neighbours(purgatory: Purgatory, reports: list[BaseException], name: str) -> None:
-    before, op, after = (purgatory.watch(Op(60.0), ["shared", key]) for key in "abc")
-    ENDINGS[name].end(purgatory, op)
-    check_invariants(purgatory)
-    assert (purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().keys) == (2, 4, 3)
-    await turns(2)
-    reports.clear()
-    assert purgatory.cancel_for_key("shared") == [before, after]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sys
 import tracemalloc
@@ -93,29 +92,6 @@ async def test_limit_with_deferred_purging_skips_the_ended(clock: ManualClock) -
         assert purgatory.check_and_complete("other", limit=1) == 0
         assert purgatory.check_and_complete("key", limit=5) == 2
         check_invariants(purgatory)
-
-
-async def test_limit_wakes_one_waiting_task_per_permit(purgatory: Purgatory) -> None:
-    """The use case: 100 tasks wait for permits that are returned one by one. Each return costs one try."""
-    free = 0
-    tries = 0
-
-    def take() -> bool:
-        nonlocal free, tries
-        tries += 1
-        if free == 0:
-            return False
-        free -= 1
-        return True
-
-    tasks = [asyncio.create_task(purgatory.wait_for(take, ["permit"], timeout=None)) for _ in range(100)]
-    await turns(1)
-    tries = 0
-    for _ in range(100):
-        free += 1
-        assert purgatory.check_and_complete("permit", limit=1) == 1
-    assert (tries, free) == (100, 0)
-    assert await asyncio.gather(*tasks) == [True] * 100
 
 
 # notify(key, limit=...)

@@ -93,19 +93,6 @@ async def test_watch_full_is_refused(purgatory: Purgatory, clock: ManualClock) -
         await assert_untouched(op, purgatory)
 
 
-@pytest.mark.parametrize("tries", [1, 2])
-async def test_watch_counts_those_watched_inside_the_try(clock: ManualClock, tries: int) -> None:
-    async with Purgatory(clock=clock, max_pending=1) as small:
-        op = Op(1.0, try_complete=lambda op: op.tries == tries and small.watch(Op(), ["other"]))
-        if tries == 1:
-            with pytest.raises(PurgatoryFullError):
-                small.watch(op, ["key"])
-        else:
-            assert isinstance(small.watch(op, ["key"]).exception(), PurgatoryFullError)
-        check_invariants(small)
-        assert small.num_delayed == 2 - tries
-
-
 class SameHash:
     """Unequal objects with the same hash."""
 
