@@ -112,12 +112,14 @@ def imports_of(path: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", TREES)
-def test_imports_point_down_only(path: str) -> None:
+def test_imports_point_down_only_and_through_the_door(path: str) -> None:
     layer = layer_of(path)
     for name in imports_of(path):
         first, *rest = name.split(".")
         if first == "aiopurgatory":
             assert (rest or ["__init__"])[0] in LAYERS[layer], f"{layer} must not import {name}"
+            is_door = rest[:1] != ["core"] or rest == ["core", "kit"]
+            assert is_door or is_inside(path), f"{path} must import from core/kit.py, and not from {name}"
         else:
             assert name not in FORBIDDEN.get(layer, set()), f"{layer} must not import {name}"
             adapted = ADAPTERS.get(path, set())
@@ -139,14 +141,6 @@ def test_imports_run_in_no_circle() -> None:
 def is_inside(path: str) -> bool:
     """Is *path* of the core, or of the asyncio face?"""
     return layer_of(path) in {"core", "__init__", *(FACE - CORE)}
-
-
-@pytest.mark.parametrize("path", TREES)
-def test_core_is_used_through_its_door_only(path: str) -> None:
-    if is_inside(path):
-        return
-    past = {name for name in imports_of(path) if name.startswith("aiopurgatory.core")} - {"aiopurgatory.core.kit"}
-    assert not past, f"{path} must import from core/kit.py what it takes from {past}"
 
 
 def test_door_of_the_core_is_narrow() -> None:
