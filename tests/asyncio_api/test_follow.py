@@ -155,12 +155,16 @@ async def test_idle_is_not_counted_while_the_consumer_is_busy(
     assert consumer.got == ["value 1", "value 2", None]
 
 
-async def test_idle_reads_once_more(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
-    consumer = Consumer(purgatory, value, idle=10.0)
-    await clock.advance(5.0)
+@pytest.mark.parametrize("option", ["idle", "timeout"])
+async def test_end_of_a_time_reads_once_more(
+    purgatory: Purgatory, value: Value, clock: ManualClock, option: str
+) -> None:
+    consumer = Consumer(purgatory, value, **{option: 5.0})
+    await clock.advance(4.0)
     value.version = 2  # and nobody is told
-    await clock.advance(5.0)
+    await clock.advance(1.0)
     assert consumer.got == ["value 1", "value 2"]
+    assert consumer.task.done() == (option == "timeout")
 
 
 async def test_idle_timer_is_lazy(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
@@ -374,15 +378,6 @@ async def test_timeout_ends_the_iteration_quietly(
     await consumer.task
     assert [found for found in consumer.got if found] == ["value 1", "value 2"]
     assert (purgatory.num_delayed, purgatory.statistics().expired) == (0, 1)
-
-
-async def test_timeout_reads_once_more(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
-    consumer = Consumer(purgatory, value, timeout=5.0)
-    await clock.advance(4.0)
-    value.version = 2  # and nobody is told
-    await clock.advance(1.0)
-    await consumer.task
-    assert consumer.got == ["value 1", "value 2"]
 
 
 async def test_timeout_ends_a_consumer_that_never_waits() -> None:

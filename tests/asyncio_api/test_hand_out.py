@@ -191,16 +191,3 @@ async def test_awaited_job_is_delivered_or_put_back_whenever_it_ends(
     assert desk.jobs + desk.back + delivered == [0]
     assert purgatory.statistics().undelivered == len(desk.back)
     assert purgatory.num_delayed == 0
-
-
-async def test_future_taken_by_a_plain_function_is_put_back(purgatory: Purgatory) -> None:
-    """It is refused: whether a condition is awaited is decided at its first call."""
-    jobs, back = list[Any](), list[object]()
-    task = asyncio.create_task(purgatory.wait_for(taking(jobs), ["jobs"], timeout=60.0, on_undelivered=back.append))
-    await asyncio.sleep(0)
-    job = asyncio.get_running_loop().create_future()
-    jobs.append(job)
-    purgatory.check_and_complete("jobs")
-    with pytest.raises(TypeError, match=r"or return a result in a tuple$"):
-        await task
-    assert back == [job]

@@ -200,17 +200,21 @@ async def test_awaitable_that_a_read_returns_is_the_value(purgatory: Purgatory) 
     assert await purgatory.wait_for(condition, ["key"], timeout=0) is inner
 
 
-async def test_future_at_a_later_call_is_refused_and_left_alone(purgatory: Purgatory) -> None:
-    inner = asyncio.get_running_loop().create_future()
-    answers = [None, None, inner]
-    waiting = asyncio.create_task(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout=5.0))
-    await turns(10)
-    purgatory.check_and_complete("key")
-    with pytest.raises(
-        TypeError, match=r"^condition must return an awaitable at its first call or never, got <Future "
-    ):
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("kind", "hands_out"), [("coroutine", False), ("Future", False), ("Future", True)])
+async def test_awaitable_at_a_later_call_is_refused(
+    purgatory: Purgatory, table: Table, kind: str, hands_out: bool
+) -> None:
+    """A coroutine is closed, a future left alone, or put back: whether to await is decided at the first call."""
+    inner: Any = table.read() if kind == "coroutine" else asyncio.get_running_loop().create_future()
+    answers, back = [None, None, inner], list[object]()
+    waiting = await begun(purgatory, lambda: answers.pop(0), **({"on_undelivered": back.append} if hands_out else {}))
+    assert purgatory.check_and_complete("key") == 1
+    said = rf"^condition must return an awaitable at its first call or never, got <{kind} .*or return a result in a tup"
+    with pytest.raises(TypeError, match=said):
         await waiting
-    assert not inner.done()
+    assert (back, purgatory.num_delayed, purgatory.watched_entries) == ([inner] * hands_out, 0, 0)
+    assert getcoroutinestate(inner) == CORO_CLOSED if kind == "coroutine" else not inner.done()
 
 
 class Anything:

@@ -7,7 +7,7 @@ import gc
 import logging
 import re
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from math import inf, nan
 from typing import Any
@@ -133,29 +133,6 @@ async def test_async_hook_is_refused_with_the_remedy(
     (found,) = [exc for exc in [*seen, *taken(reports)] if isinstance(exc, TypeError)]
     assert str(found) == f"Async.{name} must be a plain function, not async def: hooks never wait"
     assert (op.outcome, "async" in op.ran, purgatory.num_delayed) == (outcome, False, 0)
-
-
-# wait_for()
-
-
-def started(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    return asyncio.create_task(coroutine)
-
-
-@pytest.mark.usefixtures("no_warning")
-async def test_wait_for_function_that_turns_async_raises_type_error(purgatory: Purgatory) -> None:
-    async def read() -> bool:
-        return True
-
-    answers: list[Callable[[], object]] = [int, int, read]
-    task = started(purgatory.wait_for(lambda: answers.pop(0)(), ["key"], timeout=1.0))
-    await turns(1)
-    assert purgatory.check_and_complete("key") == 1
-    with pytest.raises(
-        TypeError, match=r"^condition must return an awaitable at its first call or never, got <coroutine .*; make it"
-    ):
-        await task
-    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
 
 
 # the settings

@@ -90,19 +90,14 @@ def test_add_linked_task_is_refused_and_left_in_place(other: bool) -> None:
 def test_start_at_forgets_the_emptied_buckets() -> None:
     """An old bucket left in the queue would have the same expiration as a new one, and nothing breaks such a tie."""
     timer = Timer(tick=10, wheel_size=4)
-    task = TimerTask(25)
-    assert timer.add(task)
+    (task,) = added(timer, 25)
     assert timer.cancel(task)
-    assert [entry[:2] for entry in timer.queued()] == [(30, 0)]
+    assert timer.soonest() == 30  # the bucket is still queued
     timer.start_at(0)
-    assert (timer.queued(), timer.soonest(), timer.next_expiration()) == ([], NEVER, None)
+    assert timer.soonest() == NEVER
     assert timer.add(task)
-    assert timer.next_expiration() == 30
     assert timer.verify() == [task]
-    expired: list[TimerTask] = []
-    assert timer.advance(29, expired.append) == 0
-    assert timer.advance(30, expired.append) == 1
-    assert expired == [task]
+    assert (expired_by(timer, 29), expired_by(timer, 30)) == ([], [25])
 
 
 # order
