@@ -43,6 +43,15 @@ async def reported() -> list[dict[str, Any]]:
     return found
 
 
+@pytest.fixture
+def without_gc() -> Iterator[None]:
+    """The garbage collector is off: what is freed is freed without it."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 class Session:
     """An object of a request."""
 

@@ -109,14 +109,10 @@ class Table:
 
 
 class CountingClock:
-    """A manual clock that keeps count of the handles that are armed.
+    """A manual clock that keeps count of the handles that are armed."""
 
-    Args: early: seconds by which it fires too early where it can, as the timers of event loops do.
-    """
-
-    def __init__(self, start: float = 0.0, early: float = 0.0) -> None:
-        self.manual = ManualClock(start)
-        self.early = early
+    def __init__(self) -> None:
+        self.manual = ManualClock()
         self.armed: list[float] = []
         self.cancelled = 0
 
@@ -125,9 +121,7 @@ class CountingClock:
 
     def call_at(self, when: float, callback: Callable[[], object]) -> CountedHandle:
         self.armed.append(when)
-        fires_at = when - self.early
-        handle = self.manual.call_at(fires_at if fires_at > self.time() else when, callback)
-        return CountedHandle(self, handle.cancel)
+        return CountedHandle(self, self.manual.call_at(when, callback).cancel)
 
     def handles(self, fired: int) -> int:
         """How many handles are armed now, when *fired* have fired."""

@@ -260,16 +260,13 @@ async def test_iteration_goes_on_after_a_timeout(purgatory: Purgatory, value: Va
     assert purgatory.num_delayed == 0
 
 
+@pytest.mark.usefixtures("without_gc")
 async def test_break_ends_the_operation_on_the_next_iteration(purgatory: Purgatory, value: Value) -> None:
-    gc.disable()
-    try:
-        async for found in purgatory.follow(["key"], value.read):
-            assert found == "value 1"
-            break
-        await turns(1)
-        assert (purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().cancelled) == (0, 0, 1)
-    finally:
-        gc.enable()
+    async for found in purgatory.follow(["key"], value.read):
+        assert found == "value 1"
+        break
+    await turns(1)
+    assert (purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().cancelled) == (0, 0, 1)
 
 
 async def test_aclose_and_async_with_end_it_at_once(purgatory: Purgatory, value: Value) -> None:
@@ -301,6 +298,7 @@ async def test_read_that_raises_ends_it_failed(
     assert reports == []
 
 
+@pytest.mark.usefixtures("without_gc")
 async def test_end_leaves_no_cycle(purgatory: Purgatory, value: Value) -> None:
     """For a fault and a failure: the operation keeps the exception, so the exception must not keep the operation."""
 
@@ -314,7 +312,6 @@ async def test_end_leaves_no_cycle(purgatory: Purgatory, value: Value) -> None:
 
     await follow([ConnectionError()])
     gc.collect()
-    gc.disable()
     try:
         await follow([ConnectionError()])
         task = asyncio.create_task(follow([]))
@@ -329,7 +326,6 @@ async def test_end_leaves_no_cycle(purgatory: Purgatory, value: Value) -> None:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
-        gc.enable()
     assert left == []
 
 

@@ -197,7 +197,6 @@ async def test_check_before_the_start_warns_in_debug_mode(
     purgatory = Purgatory("early")
     for _ in range(3):
         CHECKS[name](purgatory, "key")
-    asyncio.get_running_loop().set_debug(False)
     assert len(warned()) == debug
     if debug:
         assert "'early'" in warned()[0]
@@ -237,7 +236,6 @@ async def test_check_from_a_thread_while_nobody_waits_is_said(
         purgatory.watch(Op(60.0), ["other"])
     for _ in range(3):
         assert await asyncio.to_thread(purgatory.check_and_complete, "key") == 0
-    asyncio.get_running_loop().set_debug(False)
     (message,) = warned()
     assert "notify_threadsafe" in message
     assert "'key'" in message
@@ -251,7 +249,6 @@ async def test_debug_mode_examines_every_miss(warned: Callable[[], list[str]]) -
             purgatory.check_and_complete("nobody")
         purgatory.check_and_complete(7)  # out of debug mode, an old purgatory examines some
     assert len(warned()) == 1
-    asyncio.get_running_loop().set_debug(False)
 
 
 class Ping(DelayedOperation[None]):

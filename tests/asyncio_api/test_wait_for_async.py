@@ -93,7 +93,7 @@ async def test_retry_on_reads_again_after_growing_pauses(
 async def test_retry_on_error_of_the_last_read_is_the_cause(
     purgatory: Purgatory, table: Table, clock: ManualClock
 ) -> None:
-    errors = [ConnectionError(str(number)) for number in range(100)]
+    errors: list[Exception] = [ConnectionError(str(number)) for number in range(100)]
     table.errors = errors[:]
     waiting = await begun(purgatory, table.read, retry_on=ConnectionError)
     await clock.advance(5.0)
@@ -246,33 +246,29 @@ async def test_full_purgatory_closes_what_the_first_call_returned(clock: ManualC
     gc.collect()
 
 
+@pytest.mark.usefixtures("without_gc")
 @pytest.mark.parametrize("how", ["found", "full", "close", "cancel", "deadline"])
 async def test_condition_is_freed_with_the_wait(clock: ManualClock, how: str) -> None:
-    """Without the garbage collector."""
-    gc.disable()
-    try:
-        async with Purgatory(clock=clock, max_pending=1) as purgatory:
-            table = Table()
-            freed = ref(table)
-            table.row = "row" if how == "found" else None
-            if how == "full":
-                purgatory.watch(Op(), ["key"])
-            waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
-            del table
-            await turns(10)
-            if how == "close":
-                purgatory.close()
-            elif how == "cancel":
-                waiting.cancel()
-            await clock.advance(6.0)
-            await turns(10)
-            assert waiting.done()
-            assert waiting.cancelled() or waiting.exception() or how == "found"
-            del waiting
-            await turns(10)
-            assert freed() is None
-    finally:
-        gc.enable()
+    async with Purgatory(clock=clock, max_pending=1) as purgatory:
+        table = Table()
+        freed = ref(table)
+        table.row = "row" if how == "found" else None
+        if how == "full":
+            purgatory.watch(Op(), ["key"])
+        waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
+        del table
+        await turns(10)
+        if how == "close":
+            purgatory.close()
+        elif how == "cancel":
+            waiting.cancel()
+        await clock.advance(6.0)
+        await turns(10)
+        assert waiting.done()
+        assert waiting.cancelled() or waiting.exception() or how == "found"
+        del waiting
+        await turns(10)
+        assert freed() is None
 
 
 # every

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -14,14 +14,6 @@ from aiopurgatory import Observer, Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .parts import CALLS, Boom, Interrupt, Op, turns
-
-
-@pytest.fixture
-def without_gc() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def begin_a_purge(purgatory: Purgatory, ops: list[Op]) -> None:

@@ -177,7 +177,6 @@ async def debugged(clock: ManualClock) -> AsyncIterator[Purgatory]:
     asyncio.get_running_loop().set_debug(True)
     async with Purgatory(clock=clock) as purgatory:
         yield purgatory
-    asyncio.get_running_loop().set_debug(False)
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
 from collections.abc import AsyncIterator, Callable, Hashable
 from typing import Any, NamedTuple
@@ -218,16 +217,13 @@ async def test_missed_trigger_is_told_just_before_the_end(
     assert observer.misses == [(op, 0, ("key", 1.0))]
 
 
+@pytest.mark.usefixtures("without_gc")
 async def test_closed_purgatory_is_freed_without_the_gc(clock: ManualClock) -> None:
     """As one without observers is: they get it in each call, and it keeps no reference to itself."""
     purgatory = Purgatory(clock=clock, observers=[Observer()])
     async with purgatory:
         purgatory.watch(Op(), ["key"]).force_complete()
     gone = weakref.ref(purgatory)
-    gc.disable()
-    try:
-        del purgatory
-        await turns(2)
-        assert gone() is None
-    finally:
-        gc.enable()
+    del purgatory
+    await turns(2)
+    assert gone() is None
