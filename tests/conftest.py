@@ -8,7 +8,7 @@ import shutil
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -41,6 +41,15 @@ async def reported() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context))
     return found
+
+
+@pytest.fixture
+async def reports() -> AsyncIterator[list[BaseException]]:
+    """The exceptions reported to the loop's exception handler. A test that expects some clears the list."""
+    found: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
+    yield found
+    assert found == []
 
 
 @pytest.fixture
