@@ -159,13 +159,10 @@ async def test_close_in_an_inner_block_ends_the_outer_await(purgatory: Purgatory
         await nested()
 
 
-@pytest.mark.parametrize("is_closed", [False, True])
-async def test_block_of_a_purgatory_not_open_is_refused(is_closed: bool) -> None:
-    purgatory = Purgatory()
-    if is_closed:
-        await purgatory.start()
-        await purgatory.aclose()
-    with pytest.raises(PurgatoryClosedError if is_closed else RuntimeError):
+async def test_block_of_a_closed_purgatory_is_refused() -> None:
+    async with Purgatory() as purgatory:
+        pass
+    with pytest.raises(PurgatoryClosedError):
         await sleep_within(purgatory, 30.0)
 
 

@@ -37,19 +37,6 @@ async def test_limit_copies_no_more_than_the_oldest(purgatory: Purgatory) -> Non
         tracemalloc.stop()
 
 
-async def test_limit_does_not_count_those_that_decline(purgatory: Purgatory) -> None:
-    ops = watch_ready(purgatory, 6)
-    for number in (0, 1, 3):
-        ops[number].ready = False
-    assert purgatory.check_and_complete("key", limit=2) == 2
-    check_invariants(purgatory)
-    assert ended(ops) == [2, 4]
-    assert [op.tries for op in ops] == [3, 3, 3, 3, 3, 2]
-    for number in (0, 1, 3):
-        ops[number].ready = True
-    assert [purgatory.check_and_complete("key", limit=1) for _ in range(5)] == [1, 1, 1, 1, 0]
-
-
 @pytest.mark.parametrize("method", ["check_and_complete", "notify"])
 @pytest.mark.parametrize("limit", [0, -1, True, False, "1", 1.5, 1.0, math.nan, [1]], ids=repr)
 async def test_limit_bad_is_refused(purgatory: Purgatory, method: str, limit: Any) -> None:
