@@ -50,7 +50,9 @@ async def test_no_number_of_seconds_is_refused_and_changes_nothing(
 ) -> None:
     waiting, new = purgatory.watch(Op(1.0), ["waiting"]), Lean("yes", ready=True)
     error = ValueError if isinstance(seconds, float | Decimal) else TypeError
-    with pytest.raises(error, match=f"must be a number of seconds or None, got {re.escape(repr(seconds))}"):
+    parameter = {"timeout_at": "when", "deadline": "seconds"}.get(name, "timeout")
+    said = f"^{parameter} must be a number of seconds or None, got {re.escape(repr(seconds))}"
+    with pytest.raises(error, match=said):
         TAKERS[name](purgatory, waiting, new, seconds)
     assert await purgatory.watch(new, ["new"], timeout=0) == "yes"
     await clock.advance(1.0)
