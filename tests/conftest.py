@@ -8,7 +8,7 @@ import shutil
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -28,12 +28,37 @@ def leaves_tasks() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.fixture(params=["asyncio", "uvloop"])
+def new_loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
+    """Makes an event loop, of each kind."""
+    factory: Callable[[], asyncio.AbstractEventLoop] = pytest.importorskip(request.param).new_event_loop
+    return factory
+
+
 @pytest.fixture
 async def reported() -> list[dict[str, Any]]:
     """What the running loop's exception handler is told."""
     found: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context))
     return found
+
+
+@pytest.fixture
+async def reports() -> AsyncIterator[list[BaseException]]:
+    """The exceptions reported to the loop's exception handler. A test that expects some clears the list."""
+    found: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
+    yield found
+    assert found == []
+
+
+@pytest.fixture
+def without_gc() -> Iterator[None]:
+    """The garbage collector is off: what is freed is freed without it."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 class Session:

@@ -141,29 +141,22 @@ class Surrogate:
 
 
 @pytest.mark.parametrize("keep_keys", [True, False])
-async def test_key_that_cannot_be_shown_keeps_its_row(
+async def test_key_or_kind_that_cannot_be_shown_keeps_its_row(
     tmp_path: Path, keep_keys: bool, reported: list[dict[str, Any]]
 ) -> None:
     keys = ["a", Hostile(), ("orders", Hostile()), Hostile(), "x" * 1_000_000, Surrogate()]
     async with Journal(tmp_path, keep_keys=keep_keys) as journal, Purgatory(observers=[journal]) as purgatory:
         for key in keys:
             assert purgatory.watch(Fetch(), [key]).force_complete()
+        purgatory.watch(type("Kind", (Fetch,), {"__qualname__": "a\ud800"})(), ["a"]).force_complete()
     written = rows(tmp_path)
-    assert [row["sequence"] for row in written] == [*range(6)]
+    assert [(row["sequence"], row["kind"]) for row in written] == [*((n, "Fetch") for n in range(6)), (6, r"a\ud800")]
     if keep_keys:
         shown = ["'a'", "<Hostile>", "('orders', <Hostile>)", "<Hostile>", repr("x" * 1_000_000), r"name \udcff"]
-        assert [row["key"] for row in written] == shown
+        assert [row["key"] for row in written] == [*shown, "'a'"]
     assert written[1]["key_hash"] == written[3]["key_hash"]
     assert len({row["key_hash"] for row in written}) == 5
     assert (journal.statistics().dropped, reported) == (0, [])
-
-
-async def test_kind_that_is_no_valid_utf8_keeps_its_row(tmp_path: Path) -> None:
-    async with Journal(tmp_path) as journal, Purgatory(observers=[journal]) as purgatory:
-        for name in ("Fetch", "a\ud800"):
-            purgatory.watch(type("Kind", (Fetch,), {"__qualname__": name})(), ["key"]).force_complete()
-    assert [row["kind"] for row in rows(tmp_path)] == ["Fetch", r"a\ud800"]
-    assert journal.statistics().dropped == 0
 
 
 class Fragile:

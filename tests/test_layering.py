@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -110,12 +112,14 @@ def imports_of(path: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", TREES)
-def test_imports_point_down_only(path: str) -> None:
+def test_imports_point_down_only_and_through_the_door(path: str) -> None:
     layer = layer_of(path)
     for name in imports_of(path):
         first, *rest = name.split(".")
         if first == "aiopurgatory":
             assert (rest or ["__init__"])[0] in LAYERS[layer], f"{layer} must not import {name}"
+            is_door = rest[:1] != ["core"] or rest == ["core", "kit"]
+            assert is_door or is_inside(path), f"{path} must import from core/kit.py, and not from {name}"
         else:
             assert name not in FORBIDDEN.get(layer, set()), f"{layer} must not import {name}"
             adapted = ADAPTERS.get(path, set())
@@ -137,14 +141,6 @@ def test_imports_run_in_no_circle() -> None:
 def is_inside(path: str) -> bool:
     """Is *path* of the core, or of the asyncio face?"""
     return layer_of(path) in {"core", "__init__", *(FACE - CORE)}
-
-
-@pytest.mark.parametrize("path", TREES)
-def test_core_is_used_through_its_door_only(path: str) -> None:
-    if is_inside(path):
-        return
-    past = {name for name in imports_of(path) if name.startswith("aiopurgatory.core")} - {"aiopurgatory.core.kit"}
-    assert not past, f"{path} must import from core/kit.py what it takes from {past}"
 
 
 def test_door_of_the_core_is_narrow() -> None:
@@ -169,130 +165,56 @@ def test_door_of_the_core_is_narrow() -> None:
 # the law: private means the package. From outside, private state is not even read, and no state is written
 
 
-@cache
-def attributes_by_class() -> dict[str, tuple[str, set[str], list[str]]]:
-    """For each class: its module, the attributes that its methods assign to self, and its bases."""
-    found = {}
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                bases = [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
-                found[node.name] = (path, {name for name, _ in own_writes(node)}, bases)
-    return found
-
-
-def own_writes(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """The attributes that are assigned to self, and the fields of dataclasses."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            for field in node.body:
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                    yield field.target.id, field.lineno
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del) and is_self(node.value):
-            yield node.attr, node.lineno
-
-
-def is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in ("self", "cls")
-
-
-@cache
-def names_of(package: str) -> set[str]:
-    """The names that *package* itself gives to attributes, methods and functions."""
-    found = set()
-    for tree in [tree for path, tree in TREES.items() if package_of(path) == package]:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                found.add(node.name)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.add(node.value)  # __slots__
-        found |= {name for name, _ in own_writes(tree)}
-    return found
-
-
-@pytest.mark.parametrize("path", TREES)
-def test_private_state_is_not_read_elsewhere(path: str) -> None:
-    own = names_of(package_of(path))
-    for node in ast.walk(TREES[path]):
-        if not (isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")):
-            continue
-        if not is_self(node.value) and node.attr not in own | NAMED_TUPLE and (path, node.attr) not in EXCEPTIONS:
-            called_on_super = isinstance(node.value, ast.Call) and ast.unparse(node.value) == "super()"
-            assert called_on_super, f"{path}:{node.lineno} reads {ast.unparse(node)}, which is private elsewhere"
-
-
-@pytest.mark.parametrize("path", TREES)
-def test_state_is_written_by_the_package_of_its_class(path: str) -> None:
-    classes, package = attributes_by_class(), package_of(path)
-    own = {name for module, names, _ in classes.values() if package_of(module) == package for name in names}
-    for node in ast.walk(TREES[path]):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del) and not is_self(node.value):
-            foreign = node.attr not in own and (path, node.attr) not in EXCEPTIONS and node.attr not in DUNDER
-            assert not foreign, f"{path}:{node.lineno} writes {ast.unparse(node)}, the state of another package"
-    for name, (module, _, bases) in classes.items():
-        if module != path:
-            continue
-        for base in ancestors(bases, classes):
-            inherited = classes[base][1] if package_of(classes[base][0]) != package else set()
-            writes = {
-                attr
-                for node in ast.walk(TREES[path])
-                if isinstance(node, ast.ClassDef) and node.name == name
-                for attr, _ in own_writes(node)
-            }
-            assert not writes & inherited, f"{path}: {name} writes {writes & inherited}, the state of {base}"
-
-
-@pytest.mark.parametrize("path", TREES)
-def test_collections_are_changed_by_the_package_of_their_owner(path: str) -> None:
-    for line, name in changes_elsewhere(TREES[path], path):
-        pytest.fail(f"{path}:{line} changes {name}, the state of another package")
-
-
-def test_control_changed_collection_of_another_package_is_found() -> None:
-    changes = ["core_of(p).checks.coming.add(key)", "del core.watchers.by_key[key]", "polls.by_key[key] = 1"]
-    found = [name for each in changes for _, name in changes_elsewhere(ast.parse(each), "web/polling.py")]
-    assert found == ["core_of(p).checks.coming", "core.watchers.by_key", "polls.by_key"]
-
-
 #: Methods that change a collection of the standard library.
 CHANGES = {"add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft"}
 CHANGES |= {"remove", "reverse", "setdefault", "sort", "update"}
 #: What a collection is made by.
 COLLECTIONS = {"Counter", "OrderedDict", "defaultdict", "deque", "dict", "list", "set"}
+#: Attributes that Python itself has others set on an exception, a function or a class.
+DUNDER = {"__cause__", "__context__", "__traceback__", "__doc__", "__name__", "__new__"}
 
 
-def changes_elsewhere(tree: ast.AST, path: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the name of each collection of another package that *tree*, of *path*, changes."""
-    foreign = collections_by_package()
-    own = foreign.get(package_of(path), set())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
-            changed = node.func.value
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
-            changed = node.value
-        else:
-            continue
-        if not isinstance(changed, ast.Attribute) or is_self(changed.value) or changed.attr in own:
-            continue
-        if any(changed.attr in names for names in foreign.values()) and (path, changed.attr) not in EXCEPTIONS:
-            yield node.lineno, ast.unparse(changed)
+class State(NamedTuple):
+    """What a package owns. *names*: of anything, also in __slots__. *collections*: the attributes that are some."""
+
+    names: set[str]
+    attributes: set[str]
+    collections: set[str]
 
 
 @cache
-def collections_by_package() -> dict[str, set[str]]:
-    """By package: the attributes of its classes that are collections."""
-    found: dict[str, set[str]] = {}
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
-            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-            if (
-                isinstance(target, ast.Attribute)
-                and is_self(target.value)
-                and is_collection(getattr(node, "value", None))
-            ):
-                found.setdefault(package_of(path), set()).add(target.attr)
+def state_of(package: str) -> State:
+    found = State(set(), set(), set())
+    for node in [node for path, tree in TREES.items() if package_of(path) == package for node in ast.walk(tree)]:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.names.add(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.names.add(node.value)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Attribute) and is_self(target.value) and is_collection(node.value):
+                found.collections.add(target.attr)
+        found.attributes.update(own_writes(node))
+    found.names.update(found.attributes)
     return found
+
+
+def own_writes(node: ast.AST) -> list[str]:
+    """The attribute that is assigned to self, or the fields of a dataclass."""
+    if isinstance(node, ast.ClassDef):
+        fields = [field.target for field in node.body if isinstance(field, ast.AnnAssign)]
+        return [field.id for field in fields if isinstance(field, ast.Name)]
+    if isinstance(node, ast.Attribute) and is_changed(node) and is_self(node.value):
+        return [node.attr]
+    return []
+
+
+def is_changed(node: ast.Attribute | ast.Subscript) -> bool:
+    return isinstance(node.ctx, ast.Store | ast.Del)
+
+
+def is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
 
 
 def is_collection(value: ast.expr | None) -> bool:
@@ -302,15 +224,65 @@ def is_collection(value: ast.expr | None) -> bool:
     return is_made or isinstance(value, ast.Dict | ast.List | ast.Set)
 
 
-#: Attributes that Python itself has others set on an exception, a function or a class.
-DUNDER = {"__cause__", "__context__", "__traceback__", "__doc__", "__name__", "__new__"}
+@pytest.mark.parametrize("path", TREES)
+def test_state_of_other_packages_is_left_alone(path: str) -> None:
+    assert list(breaches(TREES[path], path)) == []
 
 
-def ancestors(bases: list[str], classes: dict[str, tuple[str, set[str], list[str]]]) -> Iterator[str]:
-    for base in bases:
-        if base in classes:
-            yield base
-            yield from ancestors(classes[base][2], classes)
+def test_control_each_touch_of_another_package_is_found() -> None:
+    touches = ["core_of(p).checks.coming.add(key)", "del core.watchers.by_key[key]", "polls.by_key[key] = 1"]
+    touches += ["core.is_ending = True", "del op._op_state", "print(op._op_state)"]
+    said = [*("changes core_of(p).checks.coming", "changes core.watchers.by_key", "changes polls.by_key")]
+    said += ["writes core.is_ending", "writes op._op_state", "reads op._op_state"]
+    assert [list(breaches(ast.parse(each), "web/polling.py")) for each in touches] == [
+        [f"line 1 {each}"] for each in said
+    ]
+
+
+def breaches(tree: ast.AST, path: str) -> Iterator[str]:
+    """Yield how *tree*, of *path*, reads private state of another package, or changes any."""
+    own = state_of(package_of(path))
+    foreign = {name for other in map(package_of, TREES) for name in state_of(other).collections} - own.collections
+    for node in ast.walk(tree):
+        changed = changed_thing(node)
+        if isinstance(changed, ast.Attribute) and changed.attr in foreign and is_foreign(changed, path):
+            yield f"line {changed.lineno} changes {ast.unparse(changed)}"
+        if not isinstance(node, ast.Attribute) or not is_foreign(node, path):
+            continue
+        if is_changed(node) and node.attr not in own.attributes | DUNDER:
+            yield f"line {node.lineno} writes {ast.unparse(node)}"
+        elif re.match("_[^_]", node.attr) and node.attr not in own.names | NAMED_TUPLE:
+            yield f"line {node.lineno} reads {ast.unparse(node)}"
+
+
+def is_foreign(node: ast.Attribute, path: str) -> bool:
+    return not is_self(node.value) and ast.unparse(node.value) != "super()" and (path, node.attr) not in EXCEPTIONS
+
+
+def changed_thing(node: ast.AST) -> ast.expr | None:
+    """The collection that *node* changes."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+        return node.func.value
+    return node.value if isinstance(node, ast.Subscript) and is_changed(node) else None
+
+
+def test_state_of_a_base_in_another_package_is_not_written() -> None:
+    classes = {
+        node.name: (package_of(path), {name for each in ast.walk(node) for name in own_writes(each)}, node.bases)
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def ancestors(name: str) -> Iterator[str]:
+        bases = [ast.unparse(base).split("[")[0].split(".")[-1] for base in classes[name][2]]
+        for base in [base for base in bases if base in classes]:
+            yield from (base, *ancestors(base))
+
+    for name, (package, writes, _) in classes.items():
+        for base in ancestors(name):
+            both = writes & classes[base][1]
+            assert package == classes[base][0] or not both, f"{name} writes {both}, the state of {base}"
 
 
 def loaded_by(modules: str) -> set[str]:

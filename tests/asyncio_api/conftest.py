@@ -1,9 +1,6 @@
-"""Fixtures: an operation or an asyncio.Future, and the reported errors."""
+"""Fixtures: an operation or an asyncio.Future, and a remote table."""
 
 from __future__ import annotations
-
-import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,15 +12,6 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     """An operation in one run, an asyncio.Future in the other."""
     kind: Kind = request.param
     return kind
-
-
-@pytest.fixture
-async def reports() -> AsyncIterator[list[BaseException]]:
-    """The exceptions reported to the loop's exception handler. A test that expects some clears the list."""
-    found: list[BaseException] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
-    yield found
-    assert found == []
 
 
 @pytest.fixture

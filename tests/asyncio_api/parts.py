@@ -74,10 +74,14 @@ async def turns(count: int) -> None:
 
 
 class Table:
-    """A remote table: a read takes the value at its beginning, and returns it or raises it when the test lets it."""
+    """A remote table: a read takes the value at its beginning, and returns it or raises it when the test lets it.
+
+    Before, reads raise *errors*, one each.
+    """
 
     def __init__(self) -> None:
         self.row: Any = None
+        self.errors: list[Exception] = []
         self.reads = 0
         self.reading = 0
         self.gate = asyncio.Event()
@@ -93,7 +97,7 @@ class Table:
     async def read(self) -> Any:
         self.reads += 1
         self.reading += 1
-        seen = self.row
+        seen = self.errors.pop(0) if self.errors else self.row
         try:
             await self.gate.wait()
             await asyncio.sleep(0)
@@ -105,14 +109,10 @@ class Table:
 
 
 class CountingClock:
-    """A manual clock that keeps count of the handles that are armed.
+    """A manual clock that keeps count of the handles that are armed."""
 
-    Args: early: seconds by which it fires too early where it can, as the timers of event loops do.
-    """
-
-    def __init__(self, start: float = 0.0, early: float = 0.0) -> None:
-        self.manual = ManualClock(start)
-        self.early = early
+    def __init__(self) -> None:
+        self.manual = ManualClock()
         self.armed: list[float] = []
         self.cancelled = 0
 
@@ -121,9 +121,7 @@ class CountingClock:
 
     def call_at(self, when: float, callback: Callable[[], object]) -> CountedHandle:
         self.armed.append(when)
-        fires_at = when - self.early
-        handle = self.manual.call_at(fires_at if fires_at > self.time() else when, callback)
-        return CountedHandle(self, handle.cancel)
+        return CountedHandle(self, self.manual.call_at(when, callback).cancel)
 
     def handles(self, fired: int) -> int:
         """How many handles are armed now, when *fired* have fired."""

@@ -24,9 +24,12 @@ class Ends(Observer):
         self.all.append((outcome, lateness, waited))
 
 
-async def in_last_read(purgatory: Purgatory, table: Table, clock: ManualClock) -> asyncio.Task[Any]:
-    """A wait whose deadline has come, and whose last read is under way."""
+async def in_last_read(
+    purgatory: Purgatory, table: Table, clock: ManualClock, row: str | None = None
+) -> asyncio.Task[Any]:
+    """A wait whose deadline has come, and whose last read, which finds *row*, is under way."""
     waiting = await begun(purgatory, table.read)
+    table.row = row
     table.gate.clear()
     await clock.advance(5.0)
     await turns(10)
@@ -108,10 +111,7 @@ async def test_check_during_a_read_is_no_missed_trigger(
 async def test_complete_for_key_in_the_last_read_is_no_missed_trigger(
     purgatory: Purgatory, table: Table, clock: ManualClock, is_completed: bool, missed: dict[str, int]
 ) -> None:
-    waiting = await begun(purgatory, table.read)
-    table.row = "row"
-    table.gate.clear()
-    await clock.advance(5.0)
+    waiting = await in_last_read(purgatory, table, clock, "row")
     if is_completed:
         assert len(purgatory.complete_for_key("key")) == 1
     table.gate.set()

@@ -156,12 +156,16 @@ async def test_idle_is_not_counted_while_the_consumer_is_busy(
     assert consumer.got == ["value 1", "value 2", None]
 
 
-async def test_idle_reads_once_more(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
-    consumer = Consumer(purgatory, value, idle=10.0)
-    await clock.advance(5.0)
+@pytest.mark.parametrize("option", ["idle", "timeout"])
+async def test_end_of_a_time_reads_once_more(
+    purgatory: Purgatory, value: Value, clock: ManualClock, option: str
+) -> None:
+    consumer = Consumer(purgatory, value, **{option: 5.0})
+    await clock.advance(4.0)
     value.version = 2  # and nobody is told
-    await clock.advance(5.0)
+    await clock.advance(1.0)
     assert consumer.got == ["value 1", "value 2"]
+    assert consumer.task.done() == (option == "timeout")
 
 
 async def test_idle_timer_is_lazy(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
@@ -257,16 +261,13 @@ async def test_iteration_goes_on_after_a_timeout(purgatory: Purgatory, value: Va
     assert purgatory.num_delayed == 0
 
 
+@pytest.mark.usefixtures("without_gc")
 async def test_break_ends_the_operation_on_the_next_iteration(purgatory: Purgatory, value: Value) -> None:
-    gc.disable()
-    try:
-        async for found in purgatory.follow(["key"], value.read):
-            assert found == "value 1"
-            break
-        await turns(1)
-        assert (purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().cancelled) == (0, 0, 1)
-    finally:
-        gc.enable()
+    async for found in purgatory.follow(["key"], value.read):
+        assert found == "value 1"
+        break
+    await turns(1)
+    assert (purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().cancelled) == (0, 0, 1)
 
 
 async def test_aclose_and_async_with_end_it_at_once(purgatory: Purgatory, value: Value) -> None:
@@ -298,6 +299,7 @@ async def test_read_that_raises_ends_it_failed(
     assert reports == []
 
 
+@pytest.mark.usefixtures("without_gc")
 async def test_end_leaves_no_cycle(purgatory: Purgatory, value: Value) -> None:
     """For a fault and a failure: the operation keeps the exception, so the exception must not keep the operation."""
 
@@ -311,7 +313,6 @@ async def test_end_leaves_no_cycle(purgatory: Purgatory, value: Value) -> None:
 
     await follow([ConnectionError()])
     gc.collect()
-    gc.disable()
     try:
         await follow([ConnectionError()])
         task = asyncio.create_task(follow([]))
@@ -326,7 +327,6 @@ async def test_end_leaves_no_cycle(purgatory: Purgatory, value: Value) -> None:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
-        gc.enable()
     assert left == []
 
 
@@ -375,15 +375,6 @@ async def test_timeout_ends_the_iteration_quietly(
     await consumer.task
     assert [found for found in consumer.got if found] == ["value 1", "value 2"]
     assert (purgatory.num_delayed, purgatory.statistics().expired) == (0, 1)
-
-
-async def test_timeout_reads_once_more(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
-    consumer = Consumer(purgatory, value, timeout=5.0)
-    await clock.advance(4.0)
-    value.version = 2  # and nobody is told
-    await clock.advance(1.0)
-    await consumer.task
-    assert consumer.got == ["value 1", "value 2"]
 
 
 async def test_timeout_ends_a_consumer_that_never_waits() -> None:

@@ -11,7 +11,7 @@ import pytest
 from aiopurgatory import DeadlineError, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import turns
+from .parts import begun, turns
 
 #: Values that count as false.
 FALSE_DATA: list[Any] = [0, 0.0, "", b"", {}, [], ()]
@@ -70,10 +70,7 @@ async def test_job_of_a_later_try_is_delivered(
 ) -> None:
     desk = Desk()
     take = desk.take if is_awaited else taking(desk.jobs)
-    task = asyncio.create_task(
-        purgatory.wait_for(take, ["jobs"], timeout=1.0, on_undelivered=desk.back.append, default="none")
-    )
-    await turns(10)
+    task = await begun(purgatory, take, "jobs", timeout=1.0, on_undelivered=desk.back.append, default="none")
     desk.jobs.append(job)
     if way == "check":
         assert purgatory.check_and_complete("jobs", limit=1) == (not is_awaited)
@@ -88,8 +85,7 @@ async def test_job_of_a_later_try_is_delivered(
 async def test_job_of_a_cancelled_task_is_put_back(purgatory: Purgatory, job: object, gives_back: bool) -> None:
     jobs, back = list[object](), list[object]()
     options: dict[str, Any] = {"on_undelivered": back.append} if gives_back else {}
-    task = asyncio.create_task(purgatory.wait_for(taking(jobs), ["jobs"], timeout=60.0, **options))
-    await asyncio.sleep(0)
+    task = await begun(purgatory, taking(jobs), "jobs", **options)
     jobs.append(job if gives_back else "job")  # without a function, false data is no value
     assert purgatory.check_and_complete("jobs") == 1
     task.cancel()
@@ -105,9 +101,7 @@ async def test_nothing_yet_is_waited_for(
     purgatory: Purgatory, clock: ManualClock, nothing: object, timeout: float
 ) -> None:
     back = list[object]()
-    task = asyncio.create_task(
-        purgatory.wait_for(lambda: nothing, ["jobs"], timeout=timeout, on_undelivered=back.append)
-    )
+    task = await begun(purgatory, lambda: nothing, "jobs", timeout=timeout, on_undelivered=back.append)
     await clock.advance(0.999)
     assert task.done() == (timeout == 0.0)
     await clock.advance(0.001)
@@ -120,8 +114,7 @@ async def test_nothing_yet_is_waited_for(
 @pytest.mark.parametrize("end", ["expire_all", "complete_for_key", "none"])
 async def test_nothing_taken_is_not_put_back(purgatory: Purgatory, end: str) -> None:
     back = list[object]()
-    task = asyncio.create_task(purgatory.wait_for(lambda: None, ["jobs"], timeout=60.0, on_undelivered=back.append))
-    await asyncio.sleep(0)
+    task = await begun(purgatory, lambda: None, "jobs", on_undelivered=back.append)
     if end == "expire_all":
         assert purgatory.expire_all() == 1
     elif end == "complete_for_key":
@@ -149,8 +142,7 @@ async def test_job_taken_by_a_condition_that_ends_the_wait_is_put_back(
         if is_full:
             raise ValueError("full")
 
-    task = asyncio.create_task(purgatory.wait_for(take_and_cancel, ["jobs"], timeout=60.0, on_undelivered=put))
-    await asyncio.sleep(0)
+    task = await begun(purgatory, take_and_cancel, "jobs", on_undelivered=put)
     jobs.append(job)
     assert purgatory.check_and_complete("jobs") == 0
     with pytest.raises(asyncio.CancelledError):
@@ -191,16 +183,3 @@ async def test_awaited_job_is_delivered_or_put_back_whenever_it_ends(
     assert desk.jobs + desk.back + delivered == [0]
     assert purgatory.statistics().undelivered == len(desk.back)
     assert purgatory.num_delayed == 0
-
-
-async def test_future_taken_by_a_plain_function_is_put_back(purgatory: Purgatory) -> None:
-    """It is refused: whether a condition is awaited is decided at its first call."""
-    jobs, back = list[Any](), list[object]()
-    task = asyncio.create_task(purgatory.wait_for(taking(jobs), ["jobs"], timeout=60.0, on_undelivered=back.append))
-    await asyncio.sleep(0)
-    job = asyncio.get_running_loop().create_future()
-    jobs.append(job)
-    purgatory.check_and_complete("jobs")
-    with pytest.raises(TypeError, match=r"or return a result in a tuple$"):
-        await task
-    assert back == [job]

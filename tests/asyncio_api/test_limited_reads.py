@@ -111,33 +111,6 @@ async def test_call_that_nobody_uses_costs_little_for_each_that_reads(purgatory:
     await turns(10)
 
 
-@pytest.mark.parametrize("how", ["cancelled", "failed", "deadline"])
-async def test_read_that_is_given_up_passes_its_call_on(purgatory: Purgatory, clock: ManualClock, how: str) -> None:
-    jobs = Jobs()
-    first = (await parked(purgatory, jobs, 1, timeout=5.0, default=None))[0]
-    jobs.claims = 0
-    second = workers(purgatory, jobs, 1)[0]
-    await turns(10)
-    jobs.gate.clear()
-    jobs.waiting.append(7)
-    purgatory.check_and_complete("jobs", limit=1)
-    await turns(3)
-    if how == "cancelled":
-        first.cancel()
-    elif how == "failed":
-        purgatory.waiting("jobs")[0].fail(OSError())
-    else:
-        jobs.waiting.clear()
-        await clock.advance(5.0)
-        jobs.gate.set()
-        await turns(30)
-        jobs.waiting.append(7)
-        purgatory.check_and_complete("jobs", limit=1)
-    jobs.gate.set()
-    await turns(30)
-    assert (first.done(), second.result()) == (True, 7)
-
-
 async def test_call_is_passed_to_an_operation_that_does_not_read(purgatory: Purgatory) -> None:
     jobs = Jobs()
     await parked(purgatory, jobs, 1)

@@ -65,17 +65,12 @@ NO_TWINS: list[tuple[Hashable, Hashable]] = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), NO_TWINS, ids=repr)
+@pytest.mark.parametrize(("one", "other"), [*NO_TWINS, *[(other, one) for one, other in NO_TWINS]], ids=repr)
 async def test_what_only_resembles_a_key_is_no_twin(
     purgatory: Purgatory, warned: Callable[[], list[str]], one: Hashable, other: Hashable
 ) -> None:
     purgatory.watch(Op(60.0), [one, ("orders", one)])
     for key in (other, ("orders", other)):
-        assert purgatory.check_and_complete(key) == 0
-    assert (warned(), purgatory.statistics().checks_of_twins) == ([], 0)
-    purgatory.cancel_for_key(one)
-    purgatory.watch(Op(60.0), [other, ("orders", other)])
-    for key in (one, ("orders", one)):
         assert purgatory.check_and_complete(key) == 0
     assert (warned(), purgatory.statistics().checks_of_twins) == ([], 0)
 
@@ -210,12 +205,8 @@ async def test_check_before_the_start_warns_in_debug_mode(
     purgatory = Purgatory("early")
     for _ in range(3):
         CHECKS[name](purgatory, "key")
-    asyncio.get_running_loop().set_debug(False)
     assert len(warned()) == debug
-    if debug:
-        assert "'early'" in warned()[0]
-        assert "'key'" in warned()[0]
-        assert "start" in warned()[0]
+    assert all(word in message for message in warned() for word in ("'early'", "'key'", "start"))
 
 
 async def test_environment_sets_debug_mode_also_in_a_loop_that_ignores_it(
@@ -250,7 +241,6 @@ async def test_check_from_a_thread_while_nobody_waits_is_said(
         purgatory.watch(Op(60.0), ["other"])
     for _ in range(3):
         assert await asyncio.to_thread(purgatory.check_and_complete, "key") == 0
-    asyncio.get_running_loop().set_debug(False)
     (message,) = warned()
     assert "notify_threadsafe" in message
     assert "'key'" in message
@@ -264,7 +254,6 @@ async def test_debug_mode_examines_every_miss(warned: Callable[[], list[str]]) -
             purgatory.check_and_complete("nobody")
         purgatory.check_and_complete(7)  # out of debug mode, an old purgatory examines some
     assert len(warned()) == 1
-    asyncio.get_running_loop().set_debug(False)
 
 
 class Ping(DelayedOperation[None]):

@@ -12,7 +12,7 @@ import pytest
 from aiopurgatory import DeadlineError, Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import turns
+from .parts import begun, turns
 
 
 class DriverError(Exception):
@@ -268,8 +268,7 @@ class Server:
 async def test_awaited_condition_that_hands_out_nothing_is_cancelled(purgatory: Purgatory) -> None:
     """The control."""
     server = Server("job")
-    task = asyncio.create_task(purgatory.wait_for(server.take, ["jobs"], timeout=None))
-    await turns(3)
+    task = await begun(purgatory, server.take, "jobs", timeout=None)
     task.cancel()
     await asyncio.wait([task])
     server.answer.set()
@@ -282,11 +281,9 @@ async def test_job_that_is_put_back_goes_to_another_without_a_check(
     purgatory: Purgatory, error: Exception | None, reported: list[dict[str, Any]]
 ) -> None:
     server = Server("job")
-    wait = dict[str, Any](timeout=None, on_undelivered=server.jobs.append)
-    first = asyncio.create_task(purgatory.wait_for(server.take, ["jobs"], **wait))
-    await turns(3)
-    second = asyncio.create_task(purgatory.wait_for(server.take, ["jobs"], **wait))
-    await turns(3)
+    first, second = [
+        await begun(purgatory, server.take, "jobs", timeout=None, on_undelivered=server.jobs.append) for _ in range(2)
+    ]
     first.cancel()
     await asyncio.wait([first])
     server.error = error
@@ -302,10 +299,7 @@ async def test_job_that_is_put_back_goes_to_another_without_a_check(
 async def test_aclose_waits_for_hand_outs_whose_tasks_have_left() -> None:
     purgatory, server = Purgatory(), Server("job")
     await purgatory.start()
-    task = asyncio.create_task(
-        purgatory.wait_for(server.take, ["jobs"], timeout=None, on_undelivered=server.back.append)
-    )
-    await turns(3)
+    task = await begun(purgatory, server.take, "jobs", timeout=None, on_undelivered=server.back.append)
     closing = asyncio.create_task(purgatory.aclose())
     await turns(10)
     assert isinstance(task.exception(), PurgatoryClosedError)

@@ -31,12 +31,6 @@ class Listener(Observer):
         self.heard.append("closed")
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def new_loop(request: pytest.FixtureRequest) -> NewLoop:
-    factory: NewLoop = pytest.importorskip(request.param).new_event_loop
-    return factory
-
-
 async def live(purgatory: Purgatory) -> list[str]:
     """One life of *purgatory*: an operation completes, one expires, and one is pending when it closes."""
     async with purgatory:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import re
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -161,13 +159,10 @@ async def test_close_in_an_inner_block_ends_the_outer_await(purgatory: Purgatory
         await nested()
 
 
-@pytest.mark.parametrize("is_closed", [False, True])
-async def test_block_of_a_purgatory_not_open_is_refused(is_closed: bool) -> None:
-    purgatory = Purgatory()
-    if is_closed:
-        await purgatory.start()
-        await purgatory.aclose()
-    with pytest.raises(PurgatoryClosedError if is_closed else RuntimeError):
+async def test_block_of_a_closed_purgatory_is_refused() -> None:
+    async with Purgatory() as purgatory:
+        pass
+    with pytest.raises(PurgatoryClosedError):
         await sleep_within(purgatory, 30.0)
 
 
@@ -205,16 +200,6 @@ async def test_reschedule_to_none_and_back() -> None:
         assert timeout.when() == 105.0
         await clock.advance(4.0)
         assert not timeout.expired()
-
-
-@pytest.mark.parametrize("delay", ["1", True, b"1", [], 1j, float("nan")])
-async def test_delay_must_be_a_number(delay: Any) -> None:
-    purgatory = Purgatory()
-    for method in (purgatory.timeout, purgatory.timeout_at):
-        with pytest.raises(
-            (TypeError, ValueError), match=f"must be a number of seconds or None, got {re.escape(repr(delay))}"
-        ):
-            method(delay)
 
 
 async def test_deadline_may_be_any_number() -> None:

@@ -57,49 +57,31 @@ async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, table:
     check_invariants(purgatory)
 
 
-class Flaky:
-    """A read that raises each of *errors* once, and then returns *row*."""
-
-    def __init__(self, *errors: Exception) -> None:
-        self.errors = list(errors)
-        self.row: Any = None
-        self.reads = 0
-
-    async def read(self) -> Any:
-        self.reads += 1
-        if self.errors:
-            raise self.errors.pop(0)
-        return self.row
-
-
-async def test_retry_on_keeps_it_parked_until_the_next_check(purgatory: Purgatory) -> None:
-    source = Flaky(ConnectionError(), ConnectionError())
-    source.row = "row"
-    waiting = asyncio.create_task(
-        purgatory.wait_for(source.read, ["key"], timeout=60.0, retry_on=(ConnectionError, TimeoutError))
-    )
-    await turns(10)
-    assert (waiting.done(), source.reads, purgatory.num_delayed) == (False, 1, 1)
+async def test_retry_on_keeps_it_parked_until_the_next_check(purgatory: Purgatory, table: Table) -> None:
+    table.row, table.errors = "row", [ConnectionError(), ConnectionError()]
+    waiting = await begun(purgatory, table.read, timeout=60.0, retry_on=(ConnectionError, TimeoutError))
+    assert (waiting.done(), table.reads, purgatory.num_delayed) == (False, 1, 1)
     purgatory.check_and_complete("key")
     await turns(10)
-    assert source.reads == 2
+    assert table.reads == 2
     purgatory.check_and_complete("key")
-    assert (await waiting, source.reads) == ("row", 3)
+    assert (await waiting, table.reads) == ("row", 3)
     statistics = purgatory.statistics()
     assert (statistics.completed, statistics.failed, statistics.timeouts) == (1, 0, 0)
     assert (statistics.reads, statistics.reads_in_vain) == (2, 1)
     check_invariants(purgatory)
 
 
-async def test_retry_on_reads_again_after_growing_pauses(purgatory: Purgatory, clock: ManualClock) -> None:
-    source = Flaky(*(ConnectionError() for _ in range(12)))
-    source.row = "row"
-    waiting = asyncio.create_task(purgatory.wait_for(source.read, ["key"], timeout=None, retry_on=ConnectionError))
+async def test_retry_on_reads_again_after_growing_pauses(
+    purgatory: Purgatory, table: Table, clock: ManualClock
+) -> None:
+    table.row, table.errors = "row", [ConnectionError() for _ in range(12)]
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=None, retry_on=ConnectionError))
     times = []
     while not waiting.done():
-        reads = source.reads
+        reads = table.reads
         await clock.advance(0.01)
-        times += [clock.time()] * (source.reads - reads)
+        times += [clock.time()] * (table.reads - reads)
     pauses = [after - before for before, after in pairwise(times)]
     longest = [min(0.1 * 2**number, 10.0) for number in range(12)]
     assert await waiting == "row"
@@ -108,21 +90,23 @@ async def test_retry_on_reads_again_after_growing_pauses(purgatory: Purgatory, c
     assert purgatory.statistics().missed_triggers == 0
 
 
-async def test_retry_on_error_of_the_last_read_is_the_cause(purgatory: Purgatory, clock: ManualClock) -> None:
-    errors = [ConnectionError(str(number)) for number in range(100)]
-    source = Flaky(*errors)
-    waiting = asyncio.create_task(purgatory.wait_for(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
+async def test_retry_on_error_of_the_last_read_is_the_cause(
+    purgatory: Purgatory, table: Table, clock: ManualClock
+) -> None:
+    errors: list[Exception] = [ConnectionError(str(number)) for number in range(100)]
+    table.errors = errors[:]
+    waiting = await begun(purgatory, table.read, retry_on=ConnectionError)
     await clock.advance(5.0)
     await turns(10)
     with pytest.raises(DeadlineError) as caught:
         await waiting
-    assert caught.value.__cause__ is errors[source.reads - 1]
+    assert caught.value.__cause__ is errors[table.reads - 1]
     assert purgatory.statistics().expired == 1
 
 
-async def test_other_errors_are_raised_at_once(purgatory: Purgatory) -> None:
-    source = Flaky(ConnectionError(), LookupError("no such table"))
-    waiting = await begun(purgatory, source.read, retry_on=ConnectionError)
+async def test_other_errors_are_raised_at_once(purgatory: Purgatory, table: Table) -> None:
+    table.errors = [ConnectionError(), LookupError("no such table")]
+    waiting = await begun(purgatory, table.read, retry_on=ConnectionError)
     purgatory.check_and_complete("key")
     with pytest.raises(LookupError):
         await waiting
@@ -130,12 +114,10 @@ async def test_other_errors_are_raised_at_once(purgatory: Purgatory) -> None:
 
 @pytest.mark.parametrize("timeout", [5.0, 0])
 async def test_default_is_returned_if_the_last_read_failed(
-    purgatory: Purgatory, clock: ManualClock, timeout: float
+    purgatory: Purgatory, table: Table, clock: ManualClock, timeout: float
 ) -> None:
-    source = Flaky(*(ConnectionError() for _ in range(100)))
-    waiting = asyncio.create_task(
-        purgatory.wait_for(source.read, ["key"], timeout=timeout, retry_on=ConnectionError, default="none")
-    )
+    table.row = ConnectionError()
+    waiting = await begun(purgatory, table.read, timeout=timeout, retry_on=ConnectionError, default="none")
     await clock.advance(5.0)
     await turns(10)
     assert await waiting == "none"
@@ -218,17 +200,21 @@ async def test_awaitable_that_a_read_returns_is_the_value(purgatory: Purgatory) 
     assert await purgatory.wait_for(condition, ["key"], timeout=0) is inner
 
 
-async def test_future_at_a_later_call_is_refused_and_left_alone(purgatory: Purgatory) -> None:
-    inner = asyncio.get_running_loop().create_future()
-    answers = [None, None, inner]
-    waiting = asyncio.create_task(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout=5.0))
-    await turns(10)
-    purgatory.check_and_complete("key")
-    with pytest.raises(
-        TypeError, match=r"^condition must return an awaitable at its first call or never, got <Future "
-    ):
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("kind", "hands_out"), [("coroutine", False), ("Future", False), ("Future", True)])
+async def test_awaitable_at_a_later_call_is_refused(
+    purgatory: Purgatory, table: Table, kind: str, hands_out: bool
+) -> None:
+    """A coroutine is closed, a future left alone, or put back: whether to await is decided at the first call."""
+    inner: Any = table.read() if kind == "coroutine" else asyncio.get_running_loop().create_future()
+    answers, back = [None, None, inner], list[object]()
+    waiting = await begun(purgatory, lambda: answers.pop(0), **({"on_undelivered": back.append} if hands_out else {}))
+    assert purgatory.check_and_complete("key") == 1
+    said = rf"^condition must return an awaitable at its first call or never, got <{kind} .*or return a result in a tup"
+    with pytest.raises(TypeError, match=said):
         await waiting
-    assert not inner.done()
+    assert (back, purgatory.num_delayed, purgatory.watched_entries) == ([inner] * hands_out, 0, 0)
+    assert getcoroutinestate(inner) == CORO_CLOSED if kind == "coroutine" else not inner.done()
 
 
 class Anything:
@@ -260,33 +246,29 @@ async def test_full_purgatory_closes_what_the_first_call_returned(clock: ManualC
     gc.collect()
 
 
+@pytest.mark.usefixtures("without_gc")
 @pytest.mark.parametrize("how", ["found", "full", "close", "cancel", "deadline"])
 async def test_condition_is_freed_with_the_wait(clock: ManualClock, how: str) -> None:
-    """Without the garbage collector."""
-    gc.disable()
-    try:
-        async with Purgatory(clock=clock, max_pending=1) as purgatory:
-            table = Table()
-            freed = ref(table)
-            table.row = "row" if how == "found" else None
-            if how == "full":
-                purgatory.watch(Op(), ["key"])
-            waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
-            del table
-            await turns(10)
-            if how == "close":
-                purgatory.close()
-            elif how == "cancel":
-                waiting.cancel()
-            await clock.advance(6.0)
-            await turns(10)
-            assert waiting.done()
-            assert waiting.cancelled() or waiting.exception() or how == "found"
-            del waiting
-            await turns(10)
-            assert freed() is None
-    finally:
-        gc.enable()
+    async with Purgatory(clock=clock, max_pending=1) as purgatory:
+        table = Table()
+        freed = ref(table)
+        table.row = "row" if how == "found" else None
+        if how == "full":
+            purgatory.watch(Op(), ["key"])
+        waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
+        del table
+        await turns(10)
+        if how == "close":
+            purgatory.close()
+        elif how == "cancel":
+            waiting.cancel()
+        await clock.advance(6.0)
+        await turns(10)
+        assert waiting.done()
+        assert waiting.cancelled() or waiting.exception() or how == "found"
+        del waiting
+        await turns(10)
+        assert freed() is None
 
 
 # every

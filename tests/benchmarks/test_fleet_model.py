@@ -29,20 +29,15 @@ def test_cold_each_worker_hears_the_events_of_all_others() -> None:
 MEASURED = [*((workers, events) for workers in (1, 2, 4) for events in (0.0, 300.0)), (2, 1_500.0)]
 
 
-def test_fit_linear_fleet_is_predicted_exactly() -> None:
-    fitted = model.fit(run(*each) for each in MEASURED)
-    measured = run(8, 300.0)
-    predicted = model.on_one_machine(fitted, CORES, 8, 300.0, HEARTBEAT)
-    assert predicted == pytest.approx((measured.worker_share, measured.server_share))
-    assert fitted.warmth == 0.0
+#: The costs of an event fall on cores that are busy.
+WARM = replace(COSTS, event=600e-6, receive=200e-6, warmth=1.5, least_factor=0.0)
 
 
-def test_fit_costs_that_fall_on_busy_cores_are_found() -> None:
-    warm = replace(COSTS, event=600e-6, receive=200e-6, warmth=1.5, least_factor=0.0)
-    fitted = model.fit(run(*each, warm) for each in MEASURED)
-    assert fitted.warmth == pytest.approx(1.5)
-    assert (fitted.event, fitted.receive) == pytest.approx((warm.event, warm.receive))
-    measured = run(8, 300.0, warm)
+@pytest.mark.parametrize("costs", [COSTS, WARM], ids=["linear", "warm"])
+def test_fit_finds_the_costs_and_predicts_another_fleet(costs: Costs) -> None:
+    fitted = model.fit(run(*each, costs) for each in MEASURED)
+    assert (fitted.warmth, fitted.event, fitted.receive) == pytest.approx((costs.warmth, costs.event, costs.receive))
+    measured = run(8, 300.0, costs)
     predicted = model.on_one_machine(fitted, CORES, 8, 300.0, HEARTBEAT)
     assert predicted == pytest.approx((measured.worker_share, measured.server_share))
 

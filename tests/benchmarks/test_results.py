@@ -49,11 +49,7 @@ def test_measured_replaces_the_tables_of_its_section_alone() -> None:
     assert "P, 2 cores, S; redis 8; D." in new
     assert "| redis: gap noticed, slowest, s | 2.5 | 2 | 1.9 | aim |" in new
     assert "| gap | redis | slowest s | 1.8 (1.7 to 1.9) |" in new
-
-
-def test_measured_twice_changes_nothing_more() -> None:
-    once = sections.measured(OLD, FOUND)
-    assert sections.measured(once, FOUND) == once
+    assert sections.measured(text, FOUND) == text
 
 
 def test_measured_page_without_the_marks_is_refused() -> None:

@@ -12,18 +12,6 @@ from aiopurgatory.testing import ManualClock, check_invariants
 from .parts import Hook, Interrupt, Op, raising, turns
 
 
-async def test_check_tries_all_oldest_first(purgatory: Purgatory) -> None:
-    order: list[Op] = []
-    ops = [purgatory.watch(Op(on_complete=order.append), ["key"]) for _ in range(6)]
-    for op in ops[1:5]:  # neither the unsatisfied head nor the tail holds them up
-        op.ready = True
-    assert purgatory.check_and_complete("key") == 4
-    check_invariants(purgatory)
-    assert order == ops[1:5]
-    assert [op.tries for op in ops] == [3] * 6
-    assert purgatory.cancel_for_key("key") == [ops[0], ops[5]]
-
-
 async def test_check_unknown_not_started_or_closed_is_0(purgatory: Purgatory) -> None:
     op = purgatory.watch(Op(60.0), ["key"])
     op.ready = True

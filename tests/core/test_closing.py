@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -14,14 +14,6 @@ from aiopurgatory import Observer, Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .parts import CALLS, Boom, Interrupt, Op, turns
-
-
-@pytest.fixture
-def without_gc() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def begin_a_purge(purgatory: Purgatory, ops: list[Op]) -> None:
@@ -71,9 +63,10 @@ ON_A_CLOSED_LOOP += ["expire_all", "close"]
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("awaited", [False, True])
 @pytest.mark.parametrize("name", ON_A_CLOSED_LOOP)
-@pytest.mark.parametrize("module", ["asyncio", "uvloop"])
-def test_end_after_its_loop_was_closed_is_quiet(module: str, name: str, awaited: bool) -> None:
-    loop: asyncio.AbstractEventLoop = pytest.importorskip(module).new_event_loop()
+def test_end_after_its_loop_was_closed_is_quiet(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], name: str, awaited: bool
+) -> None:
+    loop = new_loop()
     loop.set_exception_handler(lambda *_: None)  # of tasks that were destroyed
     purgatory = Purgatory(clock=ManualClock())
     op = Op(60.0)

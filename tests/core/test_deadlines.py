@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from fractions import Fraction
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -87,19 +86,6 @@ async def test_on_expiration_base_exception_fails_and_passes(purgatory: Purgator
     assert isinstance(op.exception(), Interrupt)
 
 
-@pytest.mark.parametrize(("timeout", "at"), [(0.5, 0.9), (5.0, 5.4), (0.0, 0.401)])
-async def test_reschedule_counts_from_now(purgatory: Purgatory, clock: ManualClock, timeout: float, at: float) -> None:
-    op = purgatory.watch(Op(1.0), ["key"])
-    await clock.advance(0.4)
-    assert purgatory.reschedule(op, timeout) is True
-    check_invariants(purgatory)
-    assert op.timeout == timeout
-    await clock.advance(at - 0.4 - 0.001)
-    assert op.outcome is None
-    await clock.advance(0.0011)
-    assert op.expired
-
-
 async def test_reschedule_foreign_op_raises_value_error(purgatory: Purgatory, clock: ManualClock) -> None:
     async with Purgatory(clock=clock) as other:
         foreign = other.watch(Op(1.0), ["key"])
@@ -108,18 +94,6 @@ async def test_reschedule_foreign_op_raises_value_error(purgatory: Purgatory, cl
                 purgatory.reschedule(op, 5.0)
         await clock.advance(1.0)
         assert foreign.expired
-
-
-@pytest.mark.parametrize(("timeout", "error"), [(math.nan, ValueError), ("1", TypeError)])
-async def test_reschedule_bad_timeout_changes_nothing(
-    purgatory: Purgatory, clock: ManualClock, timeout: Any, error: type[Exception]
-) -> None:
-    op = purgatory.watch(Op(1.0), ["key"])
-    with pytest.raises(error, match="timeout"):
-        purgatory.reschedule(op, timeout)
-    assert op.timeout == 1.0
-    await clock.advance(1.0)
-    assert op.expired
 
 
 @pytest.mark.parametrize("how", ["clock", "expire_all"])

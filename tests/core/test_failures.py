@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Outcome, Purgatory
-from aiopurgatory.testing import ManualClock
 
-from .parts import CALLS, Boom, Op, fail_in, fate, raising, taken, turns
+from .parts import CALLS, Boom, Op, fail_in, fate, turns
 
 TIMES = 100
 
@@ -133,33 +132,3 @@ async def test_failure_nobody_looks_at_is_reported_once(
     await turns(10)
     assert len(reports) == 1
     reports.clear()
-
-
-@pytest.mark.parametrize("event", ["soon", "all", "expiry", "nested"])
-@pytest.mark.parametrize("hook", ["try_complete", "on_complete"])
-async def test_cancelled_error_of_a_hook_is_reported_once(
-    purgatory: Purgatory, clock: ManualClock, reports: list[BaseException], event: str, hook: str
-) -> None:
-    """Nothing awaits the operation, so its failure is reported, and only once. The clock task goes on."""
-    exc = asyncio.CancelledError()
-    op = purgatory.watch(Op(1.0), ["key"])
-    op.hooks[hook] = raising(exc)
-    other = purgatory.watch(Op(1.0), ["key"])
-    op.ready = other.ready = True
-    if event == "nested":
-        outer = [Op(60.0, on_complete=lambda _: purgatory.check_and_complete("key")), Op(60.0)]
-        for each in outer:
-            purgatory.watch(each, ["outer"]).ready = True
-        purgatory.notify("outer")
-        await turns(3)
-        assert [each.outcome for each in outer] == [Outcome.COMPLETED] * 2
-    elif event == "soon":
-        purgatory.notify("key")
-    elif event == "all":
-        with pytest.raises(asyncio.CancelledError):
-            purgatory.check_all()
-    await clock.advance(1.0)
-    await turns(5)
-    assert taken(reports) == [exc]
-    assert (op.outcome, op.exception(), other.outcome) == (Outcome.FAILED, exc, Outcome.COMPLETED)
-    assert purgatory.is_open

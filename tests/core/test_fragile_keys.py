@@ -110,18 +110,27 @@ async def test_last_try_with_a_marked_broken_key_completes(clock: ManualClock, r
         op = purgatory.watch(Op(1.0), ["key", Fragile()])
         op.ready = True
         task = asyncio.create_task(fate(op))
-
-        class Clash:
-            def __hash__(self) -> int:
-                return 7
-
-        purgatory.watch(Op(60.0), [Clash()])
+        purgatory.watch(Op(60.0), [7])  # of the same hash
         await turns(2)
         Fragile.broken = True
         await clock.advance(1.0)
         assert await asyncio.wait_for(task, 1) == "result"
         assert op.outcome is Outcome.COMPLETED
     assert {type(exc) for exc in taken(reports)} <= {Boom}
+
+
+async def test_marked_broken_key_ends_nothing_else(purgatory: Purgatory, reports: list[BaseException]) -> None:
+    other = purgatory.watch(Op(60.0), ["other"])
+    purgatory.watch(Op(60.0), [Fragile()])
+    purgatory.notify(Fragile())
+    purgatory.cancel_for_key(Fragile())
+    purgatory.watch(Op(60.0), [7])
+    Fragile.broken = other.ready = True
+    purgatory.notify("other")
+    await turns(5)
+    assert other.outcome is Outcome.COMPLETED
+    assert [type(exc) for exc in taken(reports)] == [Boom]
+    assert purgatory.is_open
 
 
 async def test_sweep_with_a_broken_key_ends_nothing_else(clock: ManualClock, reports: list[BaseException]) -> None:

@@ -97,6 +97,26 @@ async def test_hook_base_exception_keeps_nested_checks(purgatory: Purgatory) -> 
     assert other.outcome is Outcome.COMPLETED
 
 
+@pytest.mark.parametrize("event", ["soon", "expiry", "nested"])
+@pytest.mark.parametrize("hook", ["try_complete", "on_complete"])
+async def test_hook_cancelled_error_in_clock_task_is_a_failure(
+    purgatory: Purgatory, clock: ManualClock, reports: list[BaseException], event: str, hook: str
+) -> None:
+    """Nothing awaits the operation, so its failure is reported, and only once. The clock task goes on."""
+    exc = asyncio.CancelledError()
+    first, bad, last = watch_three(purgatory, hook, exc)
+    if event == "nested":
+        for each in (Op(60.0, on_complete=lambda _: purgatory.check_and_complete("key")), Op(60.0)):
+            purgatory.watch(each, ["outer"]).ready = True
+        purgatory.notify("outer")
+        await turns(3)
+        assert not purgatory.waiting("outer")
+    await cause(event, purgatory, clock)
+    await turns(5)
+    assert [op.outcome for op in (first, bad, last)] == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED]
+    assert (taken(reports), bad.exception(), purgatory.is_open) == ([exc], exc, True)
+
+
 @pytest.mark.parametrize("event", ["soon", "expiry"])
 @pytest.mark.parametrize("hook", ["try_complete", "on_complete"])
 async def test_hook_base_exception_in_clock_task_closes(

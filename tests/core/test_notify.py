@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import weakref
 
-from aiopurgatory import Outcome, Purgatory
+from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Boom, LeapingClock, Op, taken, turns
+from .parts import LeapingClock, Op, turns
 
 
 async def test_notify_that_closes_the_purgatory_is_counted(clock: ManualClock) -> None:
@@ -74,31 +74,6 @@ async def test_notify_slices_let_deadlines_through() -> None:
         assert {op.tries for op in ops} == {2, 3}
         await turns(50)
         assert {op.tries for op in ops} == {3}
-
-
-async def test_marked_key_that_cannot_be_compared_ends_nothing_else(
-    purgatory: Purgatory, reports: list[BaseException]
-) -> None:
-    class Apart:
-        def __hash__(self) -> int:
-            return 7
-
-        def __eq__(self, other: object) -> bool:
-            if not isinstance(other, Apart):
-                raise Boom
-            return True
-
-    other = purgatory.watch(Op(60.0), ["other"])
-    purgatory.watch(Op(60.0), [Apart()])
-    purgatory.notify(Apart())
-    purgatory.cancel_for_key(Apart())
-    purgatory.watch(Op(60.0), [7])
-    other.ready = True
-    purgatory.notify("other")
-    await turns(5)
-    assert other.outcome is Outcome.COMPLETED
-    assert [type(exc) for exc in taken(reports)] == [Boom]
-    assert purgatory.is_open
 
 
 async def test_notify_key_is_released_after_its_check(purgatory: Purgatory) -> None:

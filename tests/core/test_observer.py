@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
 from collections.abc import AsyncIterator, Callable, Hashable
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from aiopurgatory import Observer, Outcome, Purgatory, PurgatoryClosedError
 from aiopurgatory.core.operation import Operation
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import ENDINGS, Boom, Interrupt, Op, awaited, fate, raising, taken, turns
+from .parts import ENDINGS, Boom, Interrupt, Op, fate, raising, taken, turns
 
 
 class End(NamedTuple):
@@ -71,17 +70,30 @@ async def watched(clock: ManualClock, observer: Watching) -> AsyncIterator[Purga
         check_invariants(purgatory)
 
 
+@pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("name", ENDINGS)
-async def test_ended_is_told_once(watched: Purgatory, clock: ManualClock, observer: Watching, name: str) -> None:
+async def test_ended_is_told_once_and_an_error_of_that_changes_nothing(
+    watched: Purgatory,
+    clock: ManualClock,
+    observer: Watching,
+    reports: list[BaseException],
+    name: str,
+    raises: bool,
+) -> None:
+    if raises:
+        observer.act = lambda: raising(Boom())(op)
     op = watched.watch(Op(60.0), ["a", "b"])
     task = asyncio.create_task(fate(op))
     await clock.advance(3.0)
     for _ in range(2):
         ENDINGS[name].end(watched, op)
+    check_invariants(watched)
     lateness = 0.0 if name == "expire" else None  # before its time
     assert observer.ends == [End(op, ENDINGS[name].outcome, 3.0, lateness, ("a", "b"))]
-    assert op.keys == ()
+    assert (op.outcome, op.ran, op.keys) == (ENDINGS[name].outcome, ENDINGS[name].ran, ())
     assert await task == ENDINGS[name].seen
+    assert [type(exc) for exc in taken(reports)] == [Boom] * raises * (1 + len(observer.closings))
+    observer.act = bool
 
 
 async def test_observer_given_twice_is_told_once(clock: ManualClock, observer: Watching) -> None:
@@ -105,21 +117,6 @@ async def test_ended_of_a_refused_op_is_not_told(clock: ManualClock, observer: W
     with pytest.raises(RuntimeError, match="not started"):
         Purgatory(clock=clock, observers=[observer]).watch(Op(1.0, ready=True), ["key"])
     assert observer.ends == []
-
-
-@pytest.mark.parametrize("name", ENDINGS)
-async def test_observer_raising_changes_nothing(
-    watched: Purgatory, observer: Watching, reports: list[BaseException], name: str
-) -> None:
-    observer.act = lambda: raising(Boom())(op)
-    op = watched.watch(Op(60.0), ["a", "b"])
-    task = await awaited(op)
-    ENDINGS[name].end(watched, op)
-    check_invariants(watched)
-    assert (op.outcome, op.ran, op.keys) == (ENDINGS[name].outcome, ENDINGS[name].ran, ())
-    assert await task == ENDINGS[name].seen
-    assert [type(exc) for exc in taken(reports)] == [Boom] * (len(observer.ends) + len(observer.closings))
-    observer.act = bool
 
 
 async def test_opened_is_told_once_before_anything_else(clock: ManualClock, observer: Watching) -> None:
@@ -220,16 +217,13 @@ async def test_missed_trigger_is_told_just_before_the_end(
     assert observer.misses == [(op, 0, ("key", 1.0))]
 
 
+@pytest.mark.usefixtures("without_gc")
 async def test_closed_purgatory_is_freed_without_the_gc(clock: ManualClock) -> None:
     """As one without observers is: they get it in each call, and it keeps no reference to itself."""
     purgatory = Purgatory(clock=clock, observers=[Observer()])
     async with purgatory:
         purgatory.watch(Op(), ["key"]).force_complete()
     gone = weakref.ref(purgatory)
-    gc.disable()
-    try:
-        del purgatory
-        await turns(2)
-        assert gone() is None
-    finally:
-        gc.enable()
+    del purgatory
+    await turns(2)
+    assert gone() is None

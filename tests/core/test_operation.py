@@ -7,6 +7,7 @@ import copy
 import math
 import re
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -31,11 +32,31 @@ async def test_timeout_negative_counts_as_0(purgatory: Purgatory, clock: ManualC
     assert op.expired
 
 
-@pytest.mark.parametrize("timeout", [math.nan, Decimal("nan"), "1", b"1", [1.0], object(), 1j])
-async def test_init_bad_timeout_names_rule_and_value(timeout: Any) -> None:
-    error = ValueError if isinstance(timeout, float | Decimal) else TypeError
-    with pytest.raises(error, match=f"timeout must be a number of seconds .*{re.escape(repr(timeout))}"):
-        Op(timeout)
+#: Whatever takes a number of seconds. They get an operation that waits, and a new one.
+TAKERS: dict[str, Callable[[Purgatory, Any, Any, Any], object]] = {
+    "operation": lambda purgatory, waiting, new, seconds: Op(seconds),
+    "watch": lambda purgatory, waiting, new, seconds: purgatory.watch(new, ["new"], timeout=seconds),
+    "reschedule": lambda purgatory, waiting, new, seconds: purgatory.reschedule(waiting, seconds),
+    "timeout": lambda purgatory, waiting, new, seconds: purgatory.timeout(seconds),
+    "timeout_at": lambda purgatory, waiting, new, seconds: purgatory.timeout_at(seconds),
+    "deadline": lambda purgatory, waiting, new, seconds: purgatory.deadline(seconds),
+}
+
+
+@pytest.mark.parametrize("name", TAKERS)
+@pytest.mark.parametrize("seconds", [math.nan, Decimal("nan"), "1", b"1", [1.0], object(), 1j, True])
+async def test_no_number_of_seconds_is_refused_and_changes_nothing(
+    purgatory: Purgatory, clock: ManualClock, name: str, seconds: Any
+) -> None:
+    waiting, new = purgatory.watch(Op(1.0), ["waiting"]), Lean("yes", ready=True)
+    error = ValueError if isinstance(seconds, float | Decimal) else TypeError
+    parameter = {"timeout_at": "when", "deadline": "seconds"}.get(name, "timeout")
+    said = f"^{parameter} must be a number of seconds or None, got {re.escape(repr(seconds))}"
+    with pytest.raises(error, match=said):
+        TAKERS[name](purgatory, waiting, new, seconds)
+    assert await purgatory.watch(new, ["new"], timeout=0) == "yes"
+    await clock.advance(1.0)
+    assert (waiting.timeout, waiting.expired) == (1.0, True)
 
 
 @pytest.mark.parametrize("timeout", [0, 3, 0.5, Fraction(1, 4), Decimal("0.25"), 4e9])
@@ -91,15 +112,6 @@ async def test_watch_timeout_replaces_that_of_the_constructor(purgatory: Purgato
 async def test_watch_timeout_none_is_no_deadline(purgatory: Purgatory) -> None:
     op = purgatory.watch(Lean(""), ["key"], timeout=None)
     assert (op.timeout, op.done(), purgatory.statistics().buckets) == (None, False, 0)
-
-
-async def test_watch_bad_timeout_leaves_the_operation_watchable(purgatory: Purgatory) -> None:
-    op = Lean("yes", ready=True)
-    with pytest.raises(TypeError, match="timeout must be a number of seconds or None, got 'soon'"):
-        purgatory.watch(op, ["key"], timeout="soon")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="timeout must be a number of seconds or None, got nan"):
-        purgatory.watch(op, ["key"], timeout=math.nan)
-    assert await purgatory.watch(op, ["key"], timeout=0) == "yes"
 
 
 @pytest.mark.parametrize(("name", "expired"), [("complete", False), ("expire", True)])

@@ -42,22 +42,16 @@ async def test_close_takes_back_a_sweep_that_was_due(clock: ManualClock) -> None
         assert purgatory.statistics().purges == 0
 
 
-async def swept_by_turn(purgatory: Purgatory, keys: Sequence[int]) -> list[int]:
-    """Watch and end one operation under each of *keys*, and see how many entries are left after each turn."""
-    for key in keys:
-        purgatory.watch(Op(60.0), [key]).force_complete()
-    left = [purgatory.watched_entries]
-    while left[-1]:
-        await turns(1)
-        check_invariants(purgatory)
-        left.append(purgatory.watched_entries)
-    return left
-
-
 @pytest.mark.parametrize("keys", [range(100), [0] * 100], ids=["many keys", "one hot key"])
 async def test_purge_in_slices_of_the_turn_budget(clock: ManualClock, keys: Sequence[int]) -> None:
     async with Purgatory(clock=clock, purge_interval=99, turn_budget=1e-9) as purgatory:
         await turns(10)
-        left = await swept_by_turn(purgatory, keys)
+        for key in keys:
+            purgatory.watch(Op(60.0), [key]).force_complete()
+        left = [purgatory.watched_entries]
+        while left[-1]:
+            await turns(1)
+            check_invariants(purgatory)
+            left.append(purgatory.watched_entries)
         assert (left[0], purgatory.statistics().purges) == (100, 1)
         assert len(left) > 50

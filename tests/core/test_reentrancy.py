@@ -9,7 +9,7 @@ import pytest
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
 
-from .parts import Op, turns
+from .parts import Op
 
 
 @pytest.mark.parametrize("moment", ["deadline", "watch"])
@@ -42,23 +42,6 @@ async def test_try_that_checks_its_own_key_is_not_tried_inside_itself(
     assert queue == ["second"]
     purgatory.check_and_complete("queue")
     assert producer.done()
-
-
-async def test_check_inside_a_last_try_is_made_up_for_after_it(purgatory: Purgatory, clock: ManualClock) -> None:
-    """That try reschedules the operation. The queued check then tries it again."""
-    op = purgatory.watch(Op(1.0), ["key"])
-
-    def postpone(_: Op) -> None:
-        del op.hooks["try_complete"]
-        purgatory.reschedule(op, 60.0)
-        purgatory.check_and_complete("key")
-
-    op.hooks["try_complete"] = postpone
-    before = op.tries
-    await clock.advance(1.0)
-    await turns(3)
-    assert op.tries == before + 2
-    assert not op.done()
 
 
 async def test_expire_all_nested_by_a_try_runs_once_more(purgatory: Purgatory) -> None:

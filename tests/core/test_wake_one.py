@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sys
 import tracemalloc
@@ -36,19 +35,6 @@ async def test_limit_copies_no_more_than_the_oldest(purgatory: Purgatory) -> Non
         assert tracemalloc.get_traced_memory()[1] < 20_000  # bytes; a list of all has 80,000
     finally:
         tracemalloc.stop()
-
-
-async def test_limit_does_not_count_those_that_decline(purgatory: Purgatory) -> None:
-    ops = watch_ready(purgatory, 6)
-    for number in (0, 1, 3):
-        ops[number].ready = False
-    assert purgatory.check_and_complete("key", limit=2) == 2
-    check_invariants(purgatory)
-    assert ended(ops) == [2, 4]
-    assert [op.tries for op in ops] == [3, 3, 3, 3, 3, 2]
-    for number in (0, 1, 3):
-        ops[number].ready = True
-    assert [purgatory.check_and_complete("key", limit=1) for _ in range(5)] == [1, 1, 1, 1, 0]
 
 
 @pytest.mark.parametrize("method", ["check_and_complete", "notify"])
@@ -93,29 +79,6 @@ async def test_limit_with_deferred_purging_skips_the_ended(clock: ManualClock) -
         assert purgatory.check_and_complete("other", limit=1) == 0
         assert purgatory.check_and_complete("key", limit=5) == 2
         check_invariants(purgatory)
-
-
-async def test_limit_wakes_one_waiting_task_per_permit(purgatory: Purgatory) -> None:
-    """The use case: 100 tasks wait for permits that are returned one by one. Each return costs one try."""
-    free = 0
-    tries = 0
-
-    def take() -> bool:
-        nonlocal free, tries
-        tries += 1
-        if free == 0:
-            return False
-        free -= 1
-        return True
-
-    tasks = [asyncio.create_task(purgatory.wait_for(take, ["permit"], timeout=None)) for _ in range(100)]
-    await turns(1)
-    tries = 0
-    for _ in range(100):
-        free += 1
-        assert purgatory.check_and_complete("permit", limit=1) == 1
-    assert (tries, free) == (100, 0)
-    assert await asyncio.gather(*tasks) == [True] * 100
 
 
 # notify(key, limit=...)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 
 import pytest
 
@@ -25,16 +26,6 @@ class Wait(DelayedOperation[str]):
 
     def on_complete(self) -> str:
         return "time is up" if self.expired else "data"
-
-
-def new_loop_of(module: str) -> NewLoop:
-    factory: NewLoop = pytest.importorskip(module).new_event_loop
-    return factory
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def new_loop(request: pytest.FixtureRequest) -> NewLoop:
-    return new_loop_of(request.param)
 
 
 async def started() -> tuple[Purgatory, Wait]:
@@ -132,6 +123,6 @@ def child_is_refused(purgatory: Purgatory, new_loop: NewLoop) -> bool:
 
 
 if __name__ == "__main__":
-    new_loop_here = new_loop_of(sys.argv[1])
+    new_loop_here = import_module(sys.argv[1]).new_event_loop
     with asyncio.Runner(loop_factory=new_loop_here) as runner_here:
         runner_here.run(fork_with_purgatory_open(new_loop_here))

@@ -8,7 +8,6 @@ import gc
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,13 +15,7 @@ from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.timer import Timer, TimerTask
 
-
-@pytest.fixture(autouse=True)
-def without_gc() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("without_gc")
 
 
 class Thing:

@@ -227,22 +227,17 @@ class Function(Waiter):
         self.may_leave = spec.hands_out or "every" in spec.options or "retry_on" in spec.options
         hand_out: dict[str, Any] = {"on_undelivered": self.put_back} if spec.hands_out else {}
         found = await self.world.purgatory.wait_for(
-            self.condition, list(spec.keys), timeout=spec.timeout, **hand_out, **spec.options
+            self.read, list(spec.keys), timeout=spec.timeout, **hand_out, **spec.options
         )
         assert isinstance(found, int)
         return found
 
-    @property
-    def condition(self) -> Callable[[], Any]:
-        return self.look
+    def read(self) -> Any:
+        return self.look()
 
 
 class Awaited(Function):
     """Waits by wait_for(), with an ``async def``."""
-
-    @property
-    def condition(self) -> Callable[[], Any]:
-        return self.read
 
     async def read(self) -> int | None:
         assert not self.is_looking
@@ -291,22 +286,12 @@ class Following(Waiter):
         return False
 
 
-class Operated(Waiter):
-    """Waits for an operation of its own."""
-
-    def make(self) -> Take:
-        raise NotImplementedError
-
-    async def wait(self) -> int | None:
-        return await self.world.purgatory.watch(self.make(), list(self.spec.keys), timeout=self.spec.timeout)
-
-
 class Take(DelayedOperation[int | None]):
     """Takes an item when it is tried."""
 
     __slots__ = ("item", "waiter")
 
-    def __init__(self, waiter: Operated) -> None:
+    def __init__(self, waiter: Taking) -> None:
         self.waiter = waiter
         self.item: int | None = None
 
@@ -351,19 +336,21 @@ class Carry(TakeLate):
         return None
 
 
-class Taking(Operated):
-    def make(self) -> Take:
-        return Take(self)
+class Taking(Waiter):
+    """Waits for an operation of its own."""
+
+    operation: type[Take] = Take
+
+    async def wait(self) -> int | None:
+        return await self.world.purgatory.watch(self.operation(self), list(self.spec.keys), timeout=self.spec.timeout)
 
 
-class TakingLate(Operated):
-    def make(self) -> Take:
-        return TakeLate(self)
+class TakingLate(Taking):
+    operation = TakeLate
 
 
-class Carrying(Operated):
-    def make(self) -> Take:
-        return Carry(self)
+class Carrying(Taking):
+    operation = Carry
 
 
 KINDS: Final[dict[str, Callable[[World, Spec], Waiter]]] = {

@@ -376,9 +376,6 @@ class NaiveSide(Side):
     def time(self) -> float:
         return self.purgatory.now
 
-    def check(self) -> None:
-        """It has no structures that could be wrong."""
-
     def next_tried(self, ops: list[NaiveOp]) -> NaiveOp:
         entry = next(iter(self.real.log[len(self.log) :]), ("",))
         return next((op for op in ops if str(entry[0]).endswith("_try") and entry[1] == op.n), ops[0])

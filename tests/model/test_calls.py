@@ -109,19 +109,8 @@ def busy_waits_take_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Calls, "give", scope["give"])
 
 
-def owed_calls_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C1"""
-    monkeypatch.setattr(WaitLine, "owe", lambda self, number, count: None)
-
-
-def free_waits_get_no_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C1: a wait that was busy is never called again."""
-    monkeypatch.setattr(WaitLine, "put_back", lambda self, number: None)
-
-
-def calls_are_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C2"""
-    monkeypatch.setattr(Calls, "pass_on", lambda self, reading: setattr(reading, "call", None))
+def forget_call(calls: Calls, reading: Reading) -> None:
+    reading.call = None
 
 
 def leavers_keep_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,18 +123,7 @@ def leavers_keep_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(awaited, "leave_off", leave_off)
 
 
-def failed_tries_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C2"""
-    answer_more(monkeypatch, lambda op: op._op_state == FAILED)
-
-
-def tries_for_several_keys_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C2"""
-    answer_more(monkeypatch, lambda op: op._op_state == COMPLETED)
-
-
 def reads_for_several_keys_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C2"""
     real = Calls.end_look
 
     def end_look(self: Calls, op: ReadingOperation, reading: Reading, is_found: bool, has_failed: bool) -> None:
@@ -162,18 +140,7 @@ def all_are_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
     end_looks(monkeypatch, hands_out=True)
 
 
-def nothing_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C3"""
-    monkeypatch.setattr(Calls, "call_again", lambda self, keys: None)
-
-
-def undelivered_is_not_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C3"""
-    monkeypatch.setattr(Core, "call_again", lambda self, keys: None)
-
-
 def failed_reads_do_not_call_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C3"""
     real = Calls.end_look
     monkeypatch.setattr(Calls, "end_look", lambda self, op, reading, found, _: real(self, op, reading, found, False))
 
@@ -188,38 +155,34 @@ def reads_of_hand_outs_are_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def merged_limits_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C5"""
-
     def mark(marked: dict[Any, int], key: Any, limit: int) -> None:
         marked[key] = max(marked.get(key, 0), limit)
 
     monkeypatch.setattr(checks, "mark", mark)
 
 
-CONTROLS = [
-    busy_waits_take_calls,
-    owed_calls_are_dropped,
-    free_waits_get_no_calls,
-    calls_are_not_passed_on,
-    leavers_keep_calls,
-    failed_tries_answer,
-    tries_for_several_keys_answer,
-    reads_for_several_keys_answer,
-    all_are_overtaken,
-    nothing_is_called_again,
-    undelivered_is_not_called_again,
-    failed_reads_do_not_call_again,
-    reads_of_hand_outs_are_cancelled,
-    merged_limits_do_not_add_up,
-]
+CONTROLS: dict[str, Callable[[pytest.MonkeyPatch], object]] = {
+    "C1: busy waits take calls": busy_waits_take_calls,
+    "C1: owed calls are dropped": lambda patch: patch.setattr(WaitLine, "owe", lambda self, number, count: None),
+    "C1: busy waits are never called again": lambda patch: patch.setattr(WaitLine, "put_back", lambda *_: None),
+    "C2: calls are not passed on": lambda patch: patch.setattr(Calls, "pass_on", forget_call),
+    "C2: leavers keep calls": leavers_keep_calls,
+    "C2: failed tries answer": lambda patch: answer_more(patch, lambda op: op._op_state == FAILED),
+    "C2: tries for several keys answer": lambda patch: answer_more(patch, lambda op: op._op_state == COMPLETED),
+    "C2: reads for several keys answer": reads_for_several_keys_answer,
+    "C2: all are overtaken": all_are_overtaken,
+    "C3: nothing is called again": lambda patch: patch.setattr(Calls, "call_again", lambda self, keys: None),
+    "C3: undelivered is not called again": lambda patch: patch.setattr(Core, "call_again", lambda self, keys: None),
+    "C3: failed reads do not call again": failed_reads_do_not_call_again,
+    "C3: reads of hand-outs are cancelled": reads_of_hand_outs_are_cancelled,
+    "C5: merged limits do not add up": merged_limits_do_not_add_up,
+}
 
 
 @pytest.mark.skipif(COMPILED, reason="a method of a compiled class cannot be replaced")
-@pytest.mark.parametrize("without", CONTROLS, ids=lambda control: control.__name__)
-def test_calls_without_a_rule_end_badly(
-    monkeypatch: pytest.MonkeyPatch, without: Callable[[pytest.MonkeyPatch], None]
-) -> None:
-    without(monkeypatch)
+@pytest.mark.parametrize("name", CONTROLS)
+def test_calls_without_a_rule_end_badly(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    CONTROLS[name](monkeypatch)
     found = asyncio.run(first_bad())
     assert found is not None
     print(f"\n{found}")

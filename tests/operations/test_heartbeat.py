@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -75,62 +76,30 @@ async def test_beat_from_on_missed_begins_anew(purgatory: Purgatory, clock: Manu
     assert (missed, len(forgiving), purgatory.num_delayed) == (["ann"] * 3, 1, 1)
 
 
-async def test_on_missed_raising_is_reported(
-    purgatory: Purgatory, clock: ManualClock, reported: list[dict[str, Any]]
-) -> None:
-
-    def on_missed(member: str) -> None:
-        raise TimeoutError(member)
-
-    sessions = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=on_missed)
-    sessions.beat("ann")
-    sessions.beat("bob")
-    await clock.advance(3.0)
-    assert [str(report["exception"]) for report in reported] == ["ann", "bob"]
-    assert len(sessions) == 0
+ENDS: dict[str, Callable[[Purgatory], object]] = {
+    "cancel_for_key": lambda purgatory: purgatory.cancel_for_key(("billing", "ann")),
+    "fail_for_key": lambda purgatory: purgatory.fail_for_key(("billing", "ann"), LeadershipError()),
+    "close": Purgatory.close,
+}
 
 
-@pytest.mark.parametrize("is_cancelled", [True, False])
-async def test_call_for_its_key_ends_the_session(
-    sessions: Heartbeats[str], missed: list[str], is_cancelled: bool
-) -> None:
-    sessions.beat("ann")
-    key = ("billing", "ann")
-    (op,) = (
-        sessions.purgatory.cancel_for_key(key) if is_cancelled else sessions.purgatory.fail_for_key(key, LookupError())
-    )
-    assert is_cancelled or isinstance(op.exception(), LookupError)
-    assert (op.cancelled(), "ann" in sessions, len(sessions), missed) == (is_cancelled, False, 0, [])
-    sessions.beat("ann")
-    assert ("ann" in sessions, len(sessions)) == (True, 1)
-
-
-@pytest.mark.parametrize(
-    "end",
-    [lambda purgatory: purgatory.fail_for_key(("billing", "ann"), LeadershipError()), Purgatory.close],
-    ids=["fail_for_key", "close"],
-)
-async def test_session_failed_by_the_purgatory_is_forgotten(
-    sessions: Heartbeats[str], clock: ManualClock, end: Callable[[Purgatory], object]
+@pytest.mark.parametrize("name", ENDS)
+async def test_session_that_the_purgatory_ends_is_forgotten(
+    sessions: Heartbeats[str], missed: list[str], clock: ManualClock, name: str
 ) -> None:
     """Its exception, too, with the frames that it keeps."""
     sessions.beat("ann")
     (op,) = sessions.purgatory.waiting(("billing", "ann"))
-    end(sessions.purgatory)
-    error = weakref.ref(op.exception())
+    ENDS[name](sessions.purgatory)
+    assert (op.cancelled(), "ann" in sessions, len(sessions)) == (name == "cancel_for_key", False, 0)
+    error = (lambda: None) if op.cancelled() else weakref.ref(op.exception())
     del op
-    await clock.settle()  # the failure is looked at once more, to be reported if nothing retrieved it
+    await clock.advance(10.0)  # the failure is looked at once more, to be reported if nothing retrieved it
     gc.collect()
-    assert error() is None
-
-
-async def test_purgatory_closed_misses_no_member(sessions: Heartbeats[str], missed: list[str]) -> None:
-    sessions.beat("ann")
-    sessions.purgatory.close()
-    assert len(sessions) == 0
-    with pytest.raises(PurgatoryClosedError):
+    assert (error(), missed) == (None, [])
+    with pytest.raises(PurgatoryClosedError) if name == "close" else nullcontext():
         sessions.beat("ann")
-    assert missed == []
+    assert len(sessions) == (name != "close")
 
 
 async def test_excused_member_is_not_missed(purgatory: Purgatory, clock: ManualClock) -> None:
@@ -159,40 +128,30 @@ async def test_excused_is_called_at_the_deadline_alone(purgatory: Purgatory, clo
     assert called == ["ann", "ann"]
 
 
-async def test_excused_raising_ends_the_session(
-    purgatory: Purgatory, clock: ManualClock, reported: list[dict[str, Any]]
-) -> None:
-    broken = ["yes"]
-    missed: list[str] = []
-
-    def excused(member: str) -> bool:
-        if broken:
-            raise LookupError(member)
-        return False
-
-    sessions = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=missed.append, excused=excused)
-    sessions.beat("ann")
-    await clock.advance(3.0)
-    assert [str(report["exception"]) for report in reported] == ["ann"]
-    assert (len(sessions), purgatory.num_delayed) == (0, 0)
-    broken.clear()
-    sessions.beat("ann")
-    await clock.advance(3.0)
-    assert missed == ["ann"]
-
-
 @pytest.mark.parametrize("function", ["on_missed", "excused"])
-async def test_function_returning_a_coroutine_is_reported(
-    purgatory: Purgatory, clock: ManualClock, function: str, reported: list[dict[str, Any]]
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_function_that_fails_is_reported_and_ends_the_session(
+    purgatory: Purgatory, clock: ManualClock, function: str, is_async: bool, reported: list[dict[str, Any]]
 ) -> None:
-    """Its coroutine would never be awaited, and would always count as true."""
-    functions: Any = {"on_missed": print} | {function: lambda member: asyncio.sleep(0)}
+    """A coroutine would never be awaited, and would always count as true."""
+
+    def broken(member: str) -> object:
+        if is_async:
+            return asyncio.sleep(0)
+        raise TimeoutError(f"{function} of {member}")
+
+    functions: Any = {"on_missed": print} | {function: broken}
     sessions = Heartbeats[str](purgatory, "billing", timeout=3.0, **functions)
-    sessions.beat("ann")
+    for member in ("ann", "bob"):
+        sessions.beat(member)
     await clock.advance(3.0)
-    assert len(sessions) == 0
-    (report,) = reported
-    assert f"{function} must be a plain function, not async def" in str(report["exception"])
+    said = f"{function} must be a plain function, not async def" if is_async else f"{function} of {{}}"
+    assert len(reported) == 2
+    for report, member in zip(reported, ("ann", "bob"), strict=True):
+        assert said.format(member) in str(report["exception"])
+    assert (len(sessions), purgatory.num_delayed) == (0, 0)
+    sessions.beat("ann")
+    assert len(sessions) == 1
 
 
 # in the middle of something

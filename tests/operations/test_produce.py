@@ -23,22 +23,13 @@ async def to_both(purgatory: Purgatory) -> tuple[Replicas[Any], Replicas[Any], A
 
 
 async def test_produce_waits_for_every_partition(purgatory: Purgatory) -> None:
-    orders, payments = partition(purgatory, "orders"), partition(purgatory, "payments")
-    task = await begun(produce(purgatory, {"orders": (orders, 3), "payments": (payments, 5)}, timeout=30.0))
-    advance(orders, 3)
-    assert purgatory.num_delayed == 1
-    assert advance(payments, 4) == 0
-    assert advance(payments, 5) == 1
-    assert await task == {"orders": None, "payments": None}
-    assert purgatory.watched_entries == 0
-
-
-async def test_produce_waits_for_thresholds_too(purgatory: Purgatory) -> None:
     orders, log = partition(purgatory), Thresholds(purgatory, "log")
-    task = await begun(produce(purgatory, {1: (orders, 1), 2: (log, 7)}, timeout=30.0))
-    assert len(log) == 1
-    assert (advance(orders, 1), log.advance(7), len(log)) == (0, 1, 0)
-    assert await task == {1: None, 2: None}
+    task = await begun(produce(purgatory, {"orders": (orders, 3), "log": (log, 5)}, timeout=30.0))
+    assert (advance(orders, 2), advance(orders, 3), log.advance(4)) == (0, 0, 0)
+    assert (purgatory.num_delayed, len(log)) == (1, 1)
+    assert (log.advance(5), len(log)) == (1, 0)
+    assert await task == {"orders": None, "log": None}
+    assert purgatory.watched_entries == 0
 
 
 async def test_produce_partition_that_fails_once_acked_stays_acked(purgatory: Purgatory) -> None:

@@ -10,21 +10,11 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory
+from aiopurgatory import DelayedOperation, Outcome, Purgatory
 from aiopurgatory.operations import Thresholds
 from aiopurgatory.testing import ManualClock
 
-from .helpers import FAILING_OFFSET_5, LeadershipError, check_waiting
-
-
-class WhenEnded(Observer):
-    """Calls *do* whenever an operation ends."""
-
-    def __init__(self) -> None:
-        self.do: Callable[[], object] = dict
-
-    def ended(self, purgatory: Any, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
-        self.do()
+from .helpers import FAILING_OFFSET_5, AtFirstEnd, LeadershipError, check_waiting
 
 
 @pytest.mark.parametrize(
@@ -137,10 +127,15 @@ async def test_fail_raises_the_same_traceback_each_time(log: Thresholds) -> None
 async def test_advance_from_a_hook_neither_recurses_nor_loses(clock: ManualClock) -> None:
     count = 10_000
     nested: list[int] = []
-    at_each_end = WhenEnded()
-    async with Purgatory(clock=clock, observers=[at_each_end]) as purgatory:
+    at_end = AtFirstEnd()
+
+    def advance() -> None:
+        at_end.do = advance
+        nested.append(log.advance(log.value + 1))
+
+    async with Purgatory(clock=clock, observers=[at_end]) as purgatory:
         log = Thresholds(purgatory, "log")
-        at_each_end.do = lambda: nested.append(log.advance(log.value + 1))
+        at_end.do = advance
         ops = [log.reached(offset, timeout=None) for offset in range(1, count + 1)]
         assert log.advance(1) == 1
         assert all(op.done() for op in ops)

@@ -28,26 +28,27 @@ class Never(DelayedOperation[T]):
         return False
 
 
-class Plain(Never[int]):
-    def __init__(self, value: int) -> None:
+class Valued(Never[T]):
+    """Its subclasses have room for a value."""
+
+    __slots__ = ()
+    value: T
+
+    def __init__(self, value: T) -> None:
         super().__init__(timeout=30.0)
         self.value = value
 
 
-class Slotted(Never[int]):
+class Plain(Valued[int]):
+    pass
+
+
+class Slotted(Valued[int]):
     __slots__ = ("value",)
 
-    def __init__(self, value: int) -> None:
-        super().__init__(timeout=30.0)
-        self.value = value
 
-
-class SlottedWithWeakref(Never[int]):
+class SlottedWithWeakref(Valued[int]):
     __slots__ = ("__weakref__", "value")
-
-    def __init__(self, value: int) -> None:
-        super().__init__(timeout=30.0)
-        self.value = value
 
 
 class OfSlotted(Slotted):
@@ -81,10 +82,8 @@ class Mixed(Mixin, Never[int]):
         super().__init__(value, timeout=30.0)
 
 
-class UserGeneric(Never[T], Generic[T]):
-    def __init__(self, value: T) -> None:
-        super().__init__(timeout=30.0)
-        self.value = value
+class UserGeneric(Valued[T], Generic[T]):
+    pass
 
 
 SHAPES: list[Any] = [

@@ -1,9 +1,8 @@
-"""The timer against a sorted list and a brute-force next expiration, over random adds, cancels and jumps."""
+"""The timer against a sorted list and a brute-force next expiration, over random adds, cancels, steps and jumps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,10 +19,8 @@ class Task(TimerTask):
 
 
 class Pending(NamedTuple):
-    task: Task
     deadline: int
     added_at: int
-    waits: tuple[int, ...]
 
 
 class Oracle:
@@ -36,37 +33,31 @@ class Oracle:
 
     def __init__(self, tick: int, size: int, start: int) -> None:
         self.tick, self.size, self.now = tick, size, start
-        self.pending: list[Pending] = []
+        self.pending: dict[Task, Pending] = {}
 
-    def add(self, task: Task, deadline: int, waits: tuple[int, ...]) -> bool:
-        if deadline <= self.now:
-            return False
-        self.pending.append(Pending(task, deadline, self.now, waits))
-        return True
+    def add(self, task: Task) -> bool:
+        if task.deadline > self.now:
+            self.pending[task] = Pending(task.deadline, self.now)
+        return task.deadline > self.now
 
     def cancel(self, task: Task) -> bool:
-        before = len(self.pending)
-        self.pending = [entry for entry in self.pending if entry.task is not task]
-        return len(self.pending) < before
+        return self.pending.pop(task, None) is not None
 
-    def advance(self, now: int) -> list[tuple[int, Task]]:
-        """Return the tasks that expire by *now*, in order of their deadlines rounded up to the tick."""
-        expired: list[tuple[int, Task]] = []
-        while due := [entry for entry in self.pending if self.rounded(entry) <= now]:
-            entry = min(due, key=self.rounded)
-            self.pending.remove(entry)
-            self.now = self.rounded(entry)
-            expired.append((self.now, entry.task))
-            if entry.waits:
-                self.add(entry.task, entry.deadline + entry.waits[0], entry.waits[1:])
+    def expire(self, task: Task) -> None:
+        """*task* is one of those that are due first; which, is open."""
+        self.now = min(map(self.rounded, self.pending.values()))
+        assert self.rounded(self.pending.pop(task)) == self.now
+
+    def reach(self, now: int) -> None:
+        """Nothing is left that is due by *now*."""
         self.now = max(self.now, now)
-        return expired
+        assert all(self.rounded(entry) > self.now for entry in self.pending.values())
 
     def rounded(self, entry: Pending) -> int:
         return -(-entry.deadline // self.tick) * self.tick
 
     def next_expiration(self) -> int | None:
-        return min((self.worked_off(entry) for entry in self.pending), default=None)
+        return min(map(self.worked_off, self.pending.values()), default=None)
 
     def worked_off(self, entry: Pending) -> int:
         """When the bucket that *entry* is in now is worked off."""
@@ -84,8 +75,18 @@ class Oracle:
 
 
 class Add(NamedTuple):
+    """Tasks whose deadlines follow on each other."""
+
+    many: int
     after: int
     waits: tuple[int, ...]
+
+
+class Again(NamedTuple):
+    """A task that has left the timer is added once more."""
+
+    which: int
+    after: int
 
 
 class Cancel(NamedTuple):
@@ -94,42 +95,92 @@ class Cancel(NamedTuple):
 
 class Advance(NamedTuple):
     gap: int
-    limit: int | None  # None: advance(), else poll() with it
+
+
+class Poll(NamedTuple):
+    """Some steps of an advance: tasks of an instant may be left, and a bucket half cascaded."""
+
+    gap: int
+    limit: int
+    times: int
 
 
 class CatchUp(NamedTuple):
     gap: int
 
 
-def advanced(timer: Timer, now: int, limit: int | None) -> list[Task]:
-    """Return the tasks that expire by *now*. Some have added themselves again."""
-    expired: list[Task] = []
+Step: TypeAlias = Add | Again | Cancel | Advance | Poll | CatchUp
 
-    def expire(task: TimerTask) -> None:
-        assert isinstance(task, Task)
-        expired.append(task)
+
+class Both:
+    """The timer and the oracle, which take the same steps."""
+
+    def __init__(self, tick: int, size: int, start: int) -> None:
+        self.timer, self.oracle = Timer(tick, size, start), Oracle(tick, size, start)
+        self.tasks: list[Task] = []
+        self.expired = 0
+        #: A bucket may be left at this instant, or half of one.
+        self.is_between = False
+
+    def take(self, step: Step) -> None:
+        timer = self.timer
+        match step:
+            case Add(many, after, waits):
+                for number in range(many):
+                    self.tasks.append(Task(timer.now + after + number, waits))
+                    self.add(self.tasks[-1])
+            case Again(which, after) if self.tasks:
+                task = self.tasks[which % len(self.tasks)]
+                if task not in self.oracle.pending:
+                    task.deadline = timer.now + after
+                    self.add(task)
+            case Cancel(which) if self.tasks:
+                task = self.tasks[which % len(self.tasks)]
+                assert timer.cancel(task) == self.oracle.cancel(task)
+            case Advance(gap):
+                now, before = timer.now + gap, self.expired
+                assert timer.advance(now, self.expire) == self.expired - before
+                self.oracle.reach(now)
+                self.is_between = False
+            case Poll(gap, limit, times):
+                now = timer.now + gap
+                for _ in range(times):
+                    self.poll(now, limit)
+                timer.verify()
+            case CatchUp(gap):
+                due, before = timer.next_expiration(), timer.now
+                timer.catch_up(before + gap)
+                self.oracle.now = timer.now
+                assert before <= timer.now <= max(before, before + gap)
+                assert due is None or timer.now < due or timer.now == before
+
+    def add(self, task: Task) -> None:
+        assert self.timer.add(task) == self.oracle.add(task)
+
+    def poll(self, now: int, limit: int) -> None:
+        before = self.timer.cascaded
+        task = self.timer.poll(now, limit)
+        cascaded = self.timer.cascaded - before
+        assert cascaded <= limit
+        self.is_between = task is not None or cascaded == limit
+        if task is not None:
+            self.expire(task)
+        else:
+            self.oracle.reach(self.timer.now if self.is_between else now)
+
+    def expire(self, task: Any) -> None:
+        self.expired += 1
+        self.oracle.expire(task)
         if task.waits:
             task.deadline += task.waits[0]
             task.waits = task.waits[1:]
-            timer.add(task)
+            self.add(task)
 
-    if limit is None:
-        assert timer.advance(now, expire) == len(expired)
-        return expired
-    while True:
-        before = timer.cascaded
-        task = timer.poll(now, limit)
-        assert timer.cascaded - before <= limit
-        if isinstance(task, TimerTask):
-            expire(task)
-        elif (due := timer.next_expiration()) is None or due > now:
-            assert timer.advance(now, expire) == 0
-            return expired
-
-
-def by_instant(expired: Iterable[tuple[int, Task]]) -> list[tuple[int, int]]:
-    """The tasks by identity; tasks of one instant come in any order."""
-    return sorted((instant, id(task)) for instant, task in expired)
+    def agree(self) -> None:
+        assert len(self.timer) == len(self.oracle.pending)
+        assert self.timer.now == self.oracle.now
+        expected = self.oracle.next_expiration()
+        assert self.timer.next_expiration() in (expected, self.timer.now if self.is_between else expected)
 
 
 near = st.integers(-3, 60)
@@ -138,10 +189,13 @@ around_edges = st.builds(
 )
 spans = near | around_edges | st.integers(0, 10**9)  # often longer than a whole wheel
 waits = st.lists(spans, max_size=3).map(tuple)
+which = st.integers(0, 50)
 steps = st.lists(
-    st.builds(Add, spans, waits)
-    | st.builds(Cancel, st.integers(0, 50))
-    | st.builds(Advance, spans, st.none() | st.integers(1, 3))
+    st.builds(Add, st.integers(1, 5), spans, waits)
+    | st.builds(Again, which, spans)
+    | st.builds(Cancel, which)
+    | st.builds(Advance, spans)
+    | st.builds(Poll, spans, st.integers(1, 3), st.integers(1, 20))
     | st.builds(CatchUp, spans),
     max_size=60,
 )
@@ -154,31 +208,9 @@ steps = st.lists(
     start=st.sampled_from([0, 1, 20**5 - 1, 20**5, 2**36, 2**40, 2**62]),
     steps=steps,
 )
-def test_timer_random_steps_agrees_with_oracle(
-    tick: int, size: int, start: int, steps: list[Add | Cancel | Advance | CatchUp]
-) -> None:
-    timer, oracle = Timer(tick, size, start), Oracle(tick, size, start)
-    tasks: list[Task] = []
+def test_timer_random_steps_agrees_with_oracle(tick: int, size: int, start: int, steps: list[Step]) -> None:
+    both = Both(tick, size, start)
     for step in steps:
-        match step:
-            case Add(after, waits):
-                tasks.append(Task(timer.now + after, waits))
-                assert timer.add(tasks[-1]) == oracle.add(tasks[-1], oracle.now + after, waits)
-            case Cancel(which) if tasks:
-                task = tasks[which % len(tasks)]
-                assert timer.cancel(task) == oracle.cancel(task)
-            case Advance(gap, limit):
-                now = timer.now + gap
-                expected = oracle.advance(now)
-                expired = advanced(timer, now, limit)
-                instants = [instant for instant, _ in expected]
-                assert by_instant(zip(instants, expired, strict=True)) == by_instant(expected)
-            case CatchUp(gap):
-                due, before = oracle.next_expiration(), timer.now
-                timer.catch_up(before + gap)
-                oracle.now = timer.now
-                assert before <= timer.now <= max(before, before + gap)
-                assert due is None or timer.now < due or timer.now == before
-        assert len(timer) == len(oracle.pending)
-        assert timer.now == oracle.now
-        assert timer.next_expiration() == oracle.next_expiration()
+        both.take(step)
+        both.agree()
+    both.timer.verify()

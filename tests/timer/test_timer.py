@@ -9,10 +9,6 @@ from aiopurgatory.timer import Timer, TimerTask
 from aiopurgatory.timer.delay_queue import NEVER
 
 
-def nothing(task: TimerTask) -> None:
-    pytest.fail(f"expired {task.deadline}")
-
-
 def added(timer: Timer, *deadlines: int) -> list[TimerTask]:
     tasks = [TimerTask(deadline) for deadline in deadlines]
     for task in tasks:
@@ -94,19 +90,14 @@ def test_add_linked_task_is_refused_and_left_in_place(other: bool) -> None:
 def test_start_at_forgets_the_emptied_buckets() -> None:
     """An old bucket left in the queue would have the same expiration as a new one, and nothing breaks such a tie."""
     timer = Timer(tick=10, wheel_size=4)
-    task = TimerTask(25)
-    assert timer.add(task)
+    (task,) = added(timer, 25)
     assert timer.cancel(task)
-    assert [entry[:2] for entry in timer.queued()] == [(30, 0)]
+    assert timer.soonest() == 30  # the bucket is still queued
     timer.start_at(0)
-    assert (timer.queued(), timer.soonest(), timer.next_expiration()) == ([], NEVER, None)
+    assert timer.soonest() == NEVER
     assert timer.add(task)
-    assert timer.next_expiration() == 30
     assert timer.verify() == [task]
-    expired: list[TimerTask] = []
-    assert timer.advance(29, expired.append) == 0
-    assert timer.advance(30, expired.append) == 1
-    assert expired == [task]
+    assert (expired_by(timer, 29), expired_by(timer, 30)) == ([], [25])
 
 
 # order
@@ -123,51 +114,6 @@ def test_advance_over_levels_goes_by_rounded_deadline() -> None:
 
 
 # callbacks
-
-
-def test_advance_callback_adds_due_task_gets_false() -> None:
-    timer = Timer(tick=10)
-    answers: list[bool] = []
-    added(timer, 15)
-    timer.advance(25, lambda _: answers.extend(timer.add(TimerTask(deadline)) for deadline in (15, 20, 21)))
-    assert answers == [False, False, True]  # it is 20, on the way to 25
-    assert len(timer) == 1
-
-
-@pytest.mark.parametrize("deadline", [5, 390, 100_000])
-def test_cancel_neighbour_inside_expiry_takes_effect(deadline: int) -> None:
-    timer = Timer()
-    first, second, third, fourth = added(timer, deadline, deadline, deadline, deadline + 1)
-    expired: list[TimerTask] = []
-
-    def expire(task: TimerTask) -> None:
-        expired.append(task)
-        if task is first:
-            assert not timer.cancel(first)
-            assert timer.cancel(second)
-            assert not timer.cancel(second)
-            assert timer.cancel(fourth)
-            assert len(timer) == 1
-
-    assert timer.advance(deadline + 1, expire) == 2
-    assert expired == [first, third]
-    assert len(timer) == 0
-    assert timer.next_expiration() is None
-
-
-def test_cancel_and_add_neighbour_inside_expiry_postpones() -> None:
-    timer = Timer()
-    first, second = added(timer, 5, 5)
-
-    def expire(task: TimerTask) -> None:
-        if task is first:
-            assert timer.cancel(second)
-            second.deadline = 25
-            assert timer.add(second)
-
-    assert timer.advance(24, expire) == 1
-    assert len(timer) == 1
-    assert timer.advance(25, expire) == 1
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -193,53 +139,45 @@ def test_advance_callback_raises_loses_nothing(error: type[BaseException]) -> No
     assert expired == [300] * 4 + [301, 9_000]
 
 
-# bounded work: poll
+# placements worked out by hand, in the literature on Kafka's timer: 10 s x 8 buckets
 
 
-def cascading(count: int) -> tuple[Timer, list[TimerTask]]:
-    """A timer, and *count* tasks at 350 ... 359 in one coarse bucket of which three are moved."""
-    timer = Timer()
-    tasks = added(timer, *(350 + index % 10 for index in range(count)))
-    assert timer.poll(359, 3) is None
-    assert timer.cascaded == 3
-    assert timer.now == 340
-    return timer, tasks
+def spans(timer: Timer) -> list[tuple[int, int, int]]:
+    """The occupied buckets, without how full they are."""
+    return [(level, first, last) for level, first, last, _ in timer.occupied()]
 
 
-def test_next_expiration_half_way_through_cascade_is_now() -> None:
-    timer, tasks = cascading(10)
-    assert timer.next_expiration() == 340
-    for task in tasks[3:]:
-        timer.cancel(task)
-    assert timer.next_expiration() == 350
+def test_add_ten_seconds_eight_buckets_places_as_drawn() -> None:
+    timer = Timer(tick=10, wheel_size=8)
+    added(timer, 35, 36, 38, 12, 18, 69, 62, 65, 53, 54)
+    assert [tasks for *_, tasks in timer.occupied()] == [2, 3, 2, 3]
+    assert timer.levels == 1
+    assert spans(timer) == [(0, 11, 20), (0, 31, 40), (0, 51, 60), (0, 61, 70)]
+    added(timer, 100)
+    assert timer.levels == 2
+    assert spans(timer)[4:] == [(1, 81, 160)]
+    added(timer, 700)
+    assert timer.levels == 3
+    assert spans(timer)[5:] == [(2, 641, 1280)]
 
 
-def test_cancel_half_way_through_cascade_takes_effect() -> None:
-    timer, tasks = cascading(10)
-    for task in (tasks[0], tasks[2], tasks[3], tasks[9]):  # two have been moved, two have not
-        assert timer.cancel(task)
-        assert not timer.cancel(task)
-    assert len(timer) == 6
-    assert expired_by(timer, 359) == [351, 354, 355, 356, 357, 358]
+def test_advance_700_s_cascades_at_640_and_fires_at_700() -> None:
+    timer = Timer(tick=10, wheel_size=8)
+    added(timer, 700)
+    assert timer.next_expiration() == 640
+    assert expired_by(timer, 639) == []
+    assert spans(timer) == [(2, 641, 1280)]
+    assert expired_by(timer, 640) == []
+    assert spans(timer) == [(0, 691, 700)]
+    assert timer.next_expiration() == 700
+    assert expired_by(timer, 699) == []
+    assert expired_by(timer, 700) == [700]
+    assert timer.next_expiration() is None
 
 
-def test_add_half_way_through_cascade_expires_in_turn() -> None:
-    timer, _ = cascading(10)
-    assert not timer.add(TimerTask(340))
-    added(timer, 341, 355, 360)
-    assert expired_by(timer, 360) == [341, 350, 351, 352, 353, 354, 355, 355, 356, 357, 358, 359, 360]
-
-
-def test_advance_half_way_through_cascade_finishes_it() -> None:
-    timer, _ = cascading(10)
-    assert timer.advance(300, nothing) == 0  # a time in the past: the tasks are moved, none is due
-    assert timer.next_expiration() == 350
-    assert expired_by(timer, 355) == [350, 351, 352, 353, 354, 355]
-
-
-@pytest.mark.parametrize("now", [345, 355])
-def test_catch_up_half_way_through_cascade_waits(now: int) -> None:
-    timer, _ = cascading(10)
-    timer.catch_up(now)
-    assert timer.now == 340
-    assert expired_by(timer, 352) == [350, 351, 352]
+def test_add_of_the_last_deadline_in_reach_makes_no_level_more() -> None:
+    for levels in range(1, 7):
+        timer = Timer()
+        added(timer, 20**levels)
+        assert timer.levels == levels
+        assert spans(timer) == [(levels - 1, 20**levels - 20 ** (levels - 1) + 1, 20**levels)]
