@@ -13,10 +13,18 @@ from aiopurgatory.bus.gaps import MAX_ORIGINS, Pace
 from aiopurgatory.bus.keys import MAX_MESSAGE, encode
 from aiopurgatory.bus.missed import Missed
 from aiopurgatory.bus.outbox import Outbox
-
-from .network import targets
+from aiopurgatory.bus.targets import Target, Targets
 
 ALL = "*"
+
+
+def targets(target: Target) -> Targets:
+    """Of an exchange. An exception of *target* fails the test."""
+
+    def fail(exc: BaseException) -> None:
+        raise exc
+
+    return Targets([target], fail)
 
 
 class Process:

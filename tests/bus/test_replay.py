@@ -1,4 +1,4 @@
-"""A gap costs as many checks as keys were missed (R10): the rule by itself, on a naive network, and on a real Redis."""
+"""A gap costs as many checks as keys were missed (R10): the rules alone, under random faults, and on a real Redis."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from private_servers import Server
 
 from aiopurgatory.bus import Bus, BusConnectError
 from aiopurgatory.bus.engine import Lost
-from aiopurgatory.bus.exchange import Exchange
+from aiopurgatory.bus.gaps import Pace
 from aiopurgatory.bus.missed import Entry, Missed
 from aiopurgatory.bus.redis import RedisBus
 from aiopurgatory.bus.redis_server import RedisServer, Wire
 from aiopurgatory.streams.redis import RedisLog
 
 from .conftest import fixture_of
-from .network import HEARTBEAT, PACE, TIMEOUT, Member, Network, targets
 from .servers import AclRedis, bus_on, proxied
+from .storm import HEARTBEAT, TIMEOUT, Storm
 from .test_exchange import ALL, Process
 from .waits import Recorder, until
 
 
 def what_is_missed() -> Missed:
-    return Missed(2 * PACE.noticed(), lambda reason: None)
+    return Missed(2 * Pace(HEARTBEAT, TIMEOUT).noticed(), lambda reason: None)
 
 
 class Replaying(Process):
@@ -164,161 +164,27 @@ def test_hear_unkept_message_again_after_its_mark_checks_everything(process: Rep
     assert process.checked == [ALL]
 
 
-# against a naive network
+# under random faults
 
 
-class Reading(Member):
-    """A member that reads kept messages by its link, and tells when another server has not kept them."""
-
-    network: Keeping
-
-    def __init__(self, network: Network, name: str) -> None:
-        super().__init__(network, name)
-        self.exchange = Exchange(name, targets(self), PACE, what_is_missed())
-        self.everything = 0
-        self.kept: Entry | None = None
-        self.server, self.acknowledged_at = 0, 0.0
-        self.answers: list[Entry] | None = None
-        self.asked_at: float | None = None
-
-    def notify_all(self) -> None:
-        self.everything += 1
-        super().notify_all()
-
-    def break_off(self) -> None:
-        self.answers = self.asked_at = None
-        super().break_off()
-
-    def send(self) -> None:
-        if self.exchange.reads_from() is None:
-            was_sending = self.is_sending
-            super().send()
-            if self.is_sending and not was_sending and self.outgoing:
-                self.head = self.outgoing[-1].partition("\n")[0] if "\n" in self.outgoing[-1] else ""
-                if self.server not in (0, self.network.server) and self.kept is not None:
-                    entries = dict(self.network.entries)
-                    if entries.get(self.kept[0], "").partition("\n")[0] != self.kept[1]:
-                        age = int((self.network.now - self.acknowledged_at) * 999)
-                        self.outgoing.insert(0, f"@ 0 0\n*{age}")
-
-    def acknowledge(self) -> None:
-        is_due = self.is_sending and self.is_acknowledged
-        super().acknowledge()
-        if is_due:
-            self.server, self.acknowledged_at = self.network.server, self.network.now
-            for id_, text in self.network.entries:
-                if self.head and text.partition("\n")[0] == self.head:
-                    self.kept = id_, self.head
-
-    def hear(self) -> None:
-        super().hear()
-        self.read()
-
-    def read(self) -> None:
-        """The server answers in one step, and the rules get the answer in a later one."""
-        first = self.exchange.reads_from()
-        if self.answers is not None:
-            answers, self.answers, self.asked_at = self.answers, None, None
-            self.exchange.replay(answers, self.network.now)
-        elif first is not None and self.is_subscribed and not self.is_sending:
-            self.asked_at = self.network.now if self.asked_at is None else self.asked_at
-            found = [entry for entry in self.network.entries if order(entry[0]) >= order(first)]
-            if not self.is_mute:
-                self.answers = found[:3]
-            elif self.network.now >= self.asked_at + TIMEOUT:
-                self.break_off()
-
-    def tick(self) -> None:
-        super().tick()
-        if self.is_subscribed:
-            self.read()
+STORMS = {
+    "keeping": Storm(keeps=40, loses=0.5),
+    "lossy": Storm(keeps=40, loses=1.0, most_lost=2, cuts=0.5),  # as a replica that is behind
+    "small": Storm(keeps=4, loses=0.5),
+    "sound": Storm(keeps=1_000),
+}
 
 
-def order(id_: str) -> int:
-    return int(id_.partition("-")[2])
-
-
-class Keeping(Network):
-    """A server that keeps the newest messages, and may lose the last of them when it is down."""
-
-    most = 40
-    most_lost = 60
-    loses = 0.5
-    entries: list[Entry]
-
-    def __init__(self, seed: int) -> None:
-        self.entries, self.server, self.last = [], 1, 0
-        super().__init__(seed, member=Reading)
-
-    def forward(self, message: str) -> None:
-        head, feed, body = message.partition("\n")
-        before, own = self.entries[-1][0] if self.entries else "-", "-"
-        if feed:
-            self.last += 1
-            own = f"1-{self.last}"
-            self.entries = [*self.entries, (own, message)][-self.most :]
-        super().forward(f"{head} {before} {own}{feed}{body}")
-
-    def fault(self, member: Member) -> None:
-        was_down = self.is_down
-        super().fault(member)
-        if self.is_down and not was_down:
-            self.server += 1
-            if self.random.random() < self.loses:
-                del self.entries[max(0, len(self.entries) - self.random.randint(1, self.most_lost)) :]
-                self.last = order(self.entries[-1][0]) if self.entries else 0  # and uses ids again
-
-
-class Lossy(Keeping):
-    """Loses the last message or two, as a replica that is behind. It is often cut off just before."""
-
-    most_lost = 2
-    loses = 1.0
-
-    def fault(self, member: Member) -> None:
-        if self.random.random() < 0.5:
-            self.random.choice(self.members).cut()
-        super().fault(member)
-
-    def step(self) -> None:
-        super().step()
-        if self.random.random() < 0.02:
-            self.fault(self.random.choice(self.members))
-
-
-class Small(Keeping):
-    most = 4
-
-
-class Sound(Keeping):
-    most = 1_000
-    loses = 0.0
-
-
-def run(network: type[Keeping], seeds: range) -> tuple[int, int, int]:
-    """Returns: how many waiters are stuck in the end; checks of everything; gaps."""
-    stuck = everything = gaps = 0
-    for seed in seeds:
-        found = network(seed)
-        for _ in range(300):
-            found.step()
-        found.settle()
-        stuck += found.parked_although_its_key_moved()
-        everything += sum(each.everything for each in found.members if isinstance(each, Reading))
-        gaps += sum(each.exchange.gaps for each in found.members)
-    return stuck, everything, gaps
-
-
-@pytest.mark.parametrize("network", [Keeping, Lossy, Small, Sound])
-def test_rules_replaying_leave_nobody_parked(network: type[Keeping]) -> None:
-    assert run(network, range(120))[0] == 0
+@pytest.mark.parametrize("storm", STORMS.values(), ids=STORMS)
+def test_rules_replaying_leave_nobody_parked(storm: Storm) -> None:
+    assert storm.stuck(range(120)) == 0
 
 
 def test_rules_replaying_check_everything_only_at_the_start() -> None:
-    stuck, everything, gaps = run(Sound, range(60))
-    assert stuck == 0
-    assert gaps > 180
-    assert everything < 180 + gaps // 4  # at the start, and where nothing was seen before the first gap
+    storm = Storm(keeps=1_000)
+    assert storm.stuck(range(60)) == 0
+    assert storm.gaps > 180
+    assert storm.everything < 180 + storm.gaps // 4  # at the start, and where nothing was seen before the first gap
 
 
 # on a real Redis
