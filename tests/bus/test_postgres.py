@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -34,28 +34,17 @@ async def connection(server: Server) -> AsyncIterator[Any]:
     await connection.close()
 
 
-@pytest.fixture
-def pgbouncer(request: pytest.FixtureRequest, server: Server) -> Iterator[Server]:
-    try:
-        bouncer = PgBouncer(server, request.param)
-    except FileNotFoundError as exc:
-        pytest.skip(f"{exc}: make programs")
-    with bouncer:
-        yield bouncer
-
-
-@pytest.mark.parametrize("pgbouncer", ["transaction"], indirect=True)
-async def test_start_pgbouncer_in_transaction_mode_is_refused(pgbouncer: Server) -> None:
-    with pytest.raises(BusConnectError, match="pgbouncer in transaction mode in between"):
+async def test_start_pgbouncer_in_transaction_mode_is_refused(server: Server) -> None:
+    says = "pgbouncer in transaction mode in between"
+    with made(PgBouncer, server, "transaction") as pgbouncer, pytest.raises(BusConnectError, match=says):
         await PostgresBus(pgbouncer.url(), [], timeout=1.0).start()
 
 
-@pytest.mark.parametrize("pgbouncer", ["session"], indirect=True)
-async def test_start_pgbouncer_in_session_mode_works(pgbouncer: Server) -> None:
-    here = Recorder()
-    async with PostgresBus(pgbouncer.url(), [here]) as bus:
-        bus.publish("key")
-        await asyncio.wait_for(bus.flush(), 5.0)
+async def test_start_pgbouncer_in_session_mode_works(server: Server) -> None:
+    with made(PgBouncer, server, "session") as pgbouncer:
+        async with PostgresBus(pgbouncer.url(), []) as bus:
+            bus.publish("key")
+            await asyncio.wait_for(bus.flush(), 5.0)
 
 
 async def test_start_hot_standby_says_what_to_do() -> None:

@@ -14,6 +14,7 @@ from private_servers import Postgres, Redis, free_port
 
 from aiopurgatory.bus import BusConnectError
 
+from .conftest import made
 from .servers import bus_on
 from .waits import Recorder, until
 
@@ -101,12 +102,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=[TlsPostgres, TlsRedis])
 def server(request: pytest.FixtureRequest, certificates: Path) -> Iterator[TlsPostgres | TlsRedis]:
-    pytest.importorskip("asyncpg" if request.param is TlsPostgres else "redis")
-    try:
-        server = request.param(certificates)
-    except FileNotFoundError as exc:
-        pytest.skip(f"{exc}: make programs")
-    with server:
+    with made(request.param, certificates) as server:
         yield server
 
 
