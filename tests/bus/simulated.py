@@ -46,6 +46,8 @@ class Network:
     attempts: int = 0
     #: An acknowledgement comes before the echo, or after it.
     answer_way: float = WAY / 2
+    #: Called with each message that the server gets.
+    note: Callable[[str], object] = lambda message: None
     #: More seconds for each message, at random.
     delay: Callable[[], float] = lambda: 0.0
     #: How many messages with keys the server keeps, those that it has, and the life of its data.
@@ -58,6 +60,7 @@ class Network:
         self.fault = fault
 
     def publish(self, message: str) -> None:
+        self.note(message)
         if self.keeps:
             head, feed, body = message.partition("\n")
             before, own = self.entries[-1][0] if self.entries else "-", "-"

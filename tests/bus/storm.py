@@ -1,15 +1,20 @@
-"""Keys and faults at random, in virtual time. The audit: nobody stays parked although its key moved."""
+"""Keys and faults at random, in virtual time.
+
+The audit: nobody stays parked although its key moved, and flush() returns when the server has the keys."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Hashable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from random import Random
 
 from streams.virtual import play  # type: ignore[import-not-found]
+
+from aiopurgatory.bus import Bus, BusClosedError
+from aiopurgatory.bus.keys import decode
 
 from .simulated import Connection, Network, Process
 
@@ -58,14 +63,17 @@ class Storm:
     gaps: int = 0
 
     def stuck(self, seeds: Iterable[int]) -> int:
-        """Return how many waiters are stuck in the end, over all *seeds*."""
+        """Return how many waiters are stuck in the end, and how many flush() did not end or came early."""
         return sum(play(self._play(seed)) for seed in seeds)
 
     async def _play(self, seed: int) -> int:
         random.seed(seed)  # of pauses
         self._random = Random(seed)
-        self._network = network = Network(keeps=self.keeps, delay=lambda: self._random.choice((0.0, 0.0, 0.01, 0.1)))
-        versions = dict.fromkeys(KEYS, 0)
+        delay = lambda: self._random.choice((0.0, 0.0, 0.01, 0.1))  # noqa: E731
+        self._network = network = Network(keeps=self.keeps, delay=delay, note=self._note)
+        self._versions = versions = dict.fromkeys(KEYS, 0)
+        self._noted, self._unflushed = versions.copy(), 0
+        flushes = []
         async with AsyncExitStack() as stack:
             members = [Member(network, versions) for _ in range(3)]
             for member in members:
@@ -74,7 +82,9 @@ class Storm:
                 await asyncio.sleep(self._random.choice((0.0, 0.01, 0.2)))
                 key = self._random.choice(KEYS)
                 versions[key] += 1
-                self._random.choice(members).bus.publish(key, 1 if versions[key] % 8 else None)
+                bus = self._random.choice(members).bus
+                bus.publish(key, 1 if versions[key] % 8 else None)
+                flushes.append(asyncio.create_task(self._flush(bus, key)))
                 if self._random.random() < 0.1:
                     self._fault()
             network.is_down = False
@@ -84,7 +94,22 @@ class Storm:
                     member.bus.publish("instead of a probe")
             self.everything += sum(member.everything for member in members)
             self.gaps += sum(member.bus.statistics().gaps for member in members)
-            return sum(member.seen[key] != versions[key] for member in members for key in KEYS)
+            parked = sum(member.seen[key] != versions[key] for member in members for key in KEYS)
+            return parked + self._unflushed
+
+    def _note(self, message: str) -> None:
+        for line in message.split("\n")[1:]:
+            if line.startswith("*"):
+                self._noted.update(self._versions)
+            elif not line.startswith("+"):
+                self._noted[decode(line)] = self._versions.get(decode(line), 0)
+
+    async def _flush(self, bus: Bus, key: Hashable) -> None:
+        version = self._versions[key]
+        self._unflushed += 1
+        with suppress(BusClosedError):
+            await bus.flush()
+            self._unflushed -= self._noted[key] >= version
 
     def _fault(self) -> None:
         if self._random.random() < self.cuts:

@@ -15,13 +15,14 @@ from aiopurgatory.bus.outbox import Outbox
 
 from .storm import Storm
 
-SEEDS = range(40)
+SEEDS = range(60)
 
 
 def test_rules_in_any_order_leave_nobody_parked() -> None:
     first = Random().randrange(10**9)
     print("seeds from", first)
     assert Storm().stuck(SEEDS) == 0
+    assert Storm(cuts=1.0).stuck(SEEDS) == 0
     assert Storm().stuck(range(first, first + 40)) == 0
 
 
