@@ -18,7 +18,7 @@ from aiopurgatory.bus import BusConnectError  # noqa: E402
 from aiopurgatory.bus.postgres import PostgresBus, trigger_sql  # noqa: E402
 
 from .conftest import fixture_of, made  # noqa: E402
-from .servers import PgBouncer, StandbyPostgres, engine_on  # noqa: E402
+from .servers import PgBouncer, StandbyPostgres, engine_on, session  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 
 server = fixture_of(Postgres)
@@ -26,12 +26,11 @@ server = fixture_of(Postgres)
 
 @pytest.fixture
 async def connection(server: Server) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(server.url())
-    await connection.execute(
-        "DROP TABLE IF EXISTS jobs; DROP FUNCTION IF EXISTS aiopurgatory_jobs; CREATE TABLE jobs (id int)"
-    )
-    yield connection
-    await connection.close()
+    async with session(server) as connection:
+        await connection.execute(
+            "DROP TABLE IF EXISTS jobs; DROP FUNCTION IF EXISTS aiopurgatory_jobs; CREATE TABLE jobs (id int)"
+        )
+        yield connection
 
 
 async def test_start_pgbouncer_in_transaction_mode_is_refused(server: Server) -> None:

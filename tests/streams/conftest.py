@@ -113,6 +113,12 @@ async def data_of(log: EventLog, topic: str, after: str | None = None) -> list[s
     return [event.data async for event in log.follow(topic, after)]
 
 
+async def ended(log: EventLog, topic: str, after: str | None = None) -> list[str]:
+    """End the topic, and return the data of all events, with the reason of the end."""
+    await log.end(topic)
+    return await data_of(log, topic, after)
+
+
 @pytest.fixture
 async def log(new_log: Open) -> EventLog:
     """A log with the default options."""

@@ -13,7 +13,7 @@ from aiopurgatory.streams import EndedError, Event, EventLog, MemoryLog, Run, To
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.streams.topic_state import number_in
 
-from .conftest import ON_SERVERS, Open, data_of, log_at, until
+from .conftest import ON_SERVERS, Open, data_of, ended, log_at, until
 
 
 async def collect(log: EventLog, topic: str, after: str | None = None) -> list[Event]:
@@ -343,8 +343,7 @@ async def test_follow_many_writers_begins_with_the_oldest_kept(new_log: Open, to
         await log.append(topic, str(number))
     assert await take(log, topic, 4) == ["6", "7", "8", "9"]
     await asyncio.sleep(0.01)  # its window goes with the listener
-    await log.end(topic)
-    assert await data_of(log, topic) == ["7", "8", "9", "done"]
+    assert await ended(log, topic) == ["7", "8", "9", "done"]
 
 
 @pytest.mark.parametrize("after", ["", "x", "abcdefgh-1", "12", "abcdefgh-999999999999999", "-", "é-1", "a" * 1000])

@@ -26,7 +26,7 @@ from aiopurgatory.streams.postgres import PostgresLog, tables_sql  # noqa: E402
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
 from aiopurgatory.streams.writes import RECENT  # noqa: E402
 
-from .conftest import LogPostgres, data_of, log_at, until  # noqa: E402
+from .conftest import LogPostgres, ended, log_at, until  # noqa: E402
 
 
 class WithAof(Redis):
@@ -124,8 +124,7 @@ async def test_postgres_that_hides_its_wal_and_identity_is_used(function: str) -
         )
         async with PostgresLog(server.url()) as log:
             await log.append("room", "a")
-            await log.end("room")
-            assert await data_of(log, "room") == ["a", "done"]
+            assert await ended(log, "room") == ["a", "done"]
 
 
 async def test_postgres_standby_names_itself(own_postgres: Postgres) -> None:
@@ -160,8 +159,7 @@ async def test_postgres_behind_pgbouncer(own_postgres: Postgres, topic: str, mod
                 return
             async with log:
                 await asyncio.gather(*[log.append(topic, str(number)) for number in range(20)])
-                await log.end(topic)
-                assert len(await data_of(log, topic)) == 21
+                assert len(await ended(log, topic)) == 21
 
 
 async def test_postgres_pool_of_ones_own_stays_open(own_postgres: Postgres, topic: str) -> None:
@@ -171,8 +169,7 @@ async def test_postgres_pool_of_ones_own_stays_open(own_postgres: Postgres, topi
             assert pool.get_size() <= 2
             async with pool.acquire() as connection, connection.transaction():
                 await log.append(topic, "paid", connection=connection)
-            await log.end(topic)
-            assert (await data_of(log, topic))[-2:] == ["paid", "done"]
+            assert (await ended(log, topic))[-2:] == ["paid", "done"]
         assert await pool.fetchval("SELECT 1") == 1
     with pytest.raises(ValueError, match="pool must be a pool of asyncpg, or None, got 4"):
         PostgresLog(own_postgres.url(), pool=4)
