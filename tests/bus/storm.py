@@ -1,6 +1,7 @@
 """Keys and faults at random, in virtual time.
 
-The audit: nobody stays parked although its key moved, and flush() returns when the server has the keys."""
+The audit: nobody stays parked although its key moved, and flush() returns when the server has the keys.
+"""
 
 from __future__ import annotations
 

@@ -57,19 +57,22 @@ class OwnLink(Link):
 
 
 class Recorder:
-    """A target that notes its notifications."""
+    """A target that notes its notifications. Args: called: after each is noted."""
 
-    def __init__(self) -> None:
+    def __init__(self, called: Callable[[], object] = lambda: None) -> None:
         self.keys: list[Hashable] = []
         self.limits: list[int | None] = []
         self.everything = 0
+        self.called = called
 
     def notify(self, key: Hashable, limit: int | None = None) -> None:
         self.keys.append(key)
         self.limits.append(limit)
+        self.called()
 
     def notify_all(self) -> None:
         self.everything += 1
+        self.called()
 
 
 class Told(Observer):

@@ -45,8 +45,10 @@ _topics = count()
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
-    """Run the tests of outages in virtual time."""
-    return {"virtual": VirtualLoop} if "test_outages" in item.nodeid else None
+    """Run the tests of outages in virtual time, and those of chaos once: their workers are in other processes."""
+    if "test_outages" in item.nodeid:
+        return {"virtual": VirtualLoop}
+    return {"asyncio": asyncio.new_event_loop} if "chaos/" in item.nodeid else None
 
 
 @pytest.fixture(scope="session", params=KINDS)
