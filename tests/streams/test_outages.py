@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from random import Random
 from typing import Any
 
 import pytest
 
-from aiopurgatory import GoneError, NotFoundError, PurgatoryClosedError
+from aiopurgatory import NotFoundError, PurgatoryClosedError
 from aiopurgatory.streams import EndedError, EventLog, Run, StoreDownError, StoreError, TopicExistsError
 from aiopurgatory.streams.producer import PARTING
 from aiopurgatory.streams.store import Commit, Page
@@ -237,39 +237,6 @@ async def test_deleted_topic_ends_its_listeners(world: World) -> None:
 
 
 # broken
-
-
-@pytest.mark.parametrize("is_run", [True, False])
-@pytest.mark.parametrize("is_told", [True, False])
-async def test_lost_commits_are_told_by_the_writer_that_knew_them(world: World, is_told: bool, is_run: bool) -> None:
-    """The server need not tell of its loss: the writer reads back fewer events than were acknowledged to it."""
-    listening = world.another()
-
-    async def written(numbers: range, append: Callable[[str], Coroutine[Any, Any, str]]) -> list[str]:
-        return [await append(str(number)) for number in numbers]
-
-    async def play(append: Callable[[str], Coroutine[Any, Any, str]]) -> list[str]:
-        await written(range(3), append)
-        snapshot = world.server.snapshot()
-        stays = listening.follow("x")
-        lost = await written(range(3, 6), append)
-        assert [(await anext(stays)).data for _ in range(6)] == list("012345")
-        (world.server.fail_over if is_told else world.server.lose)(snapshot)
-        await written(range(6, 12), append)
-        with pytest.raises(GoneError):
-            await anext(stays)
-        return lost
-
-    if is_run:
-        async with world.log.run("x", lease=LEASE) as run:
-            lost = await play(run.append)
-    else:
-        lost = await play(lambda data: world.log.append("x", data))
-        await world.log.end("x")
-    for seen in lost:
-        with pytest.raises(GoneError) as gone:
-            await data_of(listening, "x", seen)
-        assert await data_of(listening, "x", gone.value.after) == [*"012", *map(str, range(6, 12)), "done"]
 
 
 async def test_error_in_a_tail_ends_its_listeners(world: World, caplog: pytest.LogCaptureFixture) -> None:
