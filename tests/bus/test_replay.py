@@ -20,7 +20,7 @@ from aiopurgatory.bus.redis_server import RedisServer, Wire
 from aiopurgatory.streams.redis import RedisLog
 
 from .conftest import fixture_of
-from .servers import AclRedis, bus_on, proxied
+from .servers import AclRedis, bus_on
 from .storm import HEARTBEAT, TIMEOUT, Storm
 from .test_exchange import ALL, Process
 from .waits import Recorder, until
@@ -198,11 +198,17 @@ def replaying(url: str, targets: Iterable[Any], name: str, **options: Any) -> Bu
 
 
 async def gap_of(
-    server: Server, name: str, one: Bus | None = None, path: str = "", count: int = 1, replay: int = 100
+    server: Server,
+    name: str,
+    one: Bus | None = None,
+    path: str = "",
+    count: int = 1,
+    replay: int = 100,
+    is_first: bool = False,
 ) -> tuple[Recorder, int]:
     """Let another bus not hear *count* keys of *one*, 0 and up. Returns: what it checks, and how much of it it reads.
 
-    Args: path: that of its url.
+    Args: path: that of its url. is_first: it has heard no key before.
     """
     there = Recorder()
     async with (
@@ -210,15 +216,18 @@ async def gap_of(
         one or replaying(server.url(), [], name, replay=replay) as one,
         replaying(server.url(proxy.port) + path, [there], name, replay=replay) as other,
     ):
-        one.publish("seen")
-        await until(lambda: "seen" in there.keys)
+        if is_first:
+            await asyncio.sleep(0.2)  # until it has read the first probe, which no statistic tells
+        else:
+            one.publish("seen")
+            await until(lambda: "seen" in there.keys)
         assert proxy.deafen() == 1
         for number in range(count):
             one.publish(number)
             await one.flush()
         proxy.cut()
         await until(lambda: count - 1 in there.keys or there.everything == 2)
-        assert other.statistics().gaps == 1
+        assert (other.statistics().gaps, other.statistics().malformed) == (1, 0)
         return there, other.statistics().replayed
 
 
@@ -230,16 +239,8 @@ async def test_gap_checks_only_what_was_missed(redis: Server, count: int, replay
 
 
 async def test_gap_before_the_first_key_checks_only_what_was_missed(redis: Server) -> None:
-    there = Recorder()
-    options: dict[str, Any] = {"name": "aiopurgatory.early", "replay": 100}
-    async with bus_on(redis.url(), [], **options) as one, proxied(redis, [there], **options) as (proxy, other):
-        await asyncio.sleep(0.2)  # until it has read the first probe, which no statistic tells
-        proxy.deafen()
-        one.publish("missed")
-        await one.flush()
-        proxy.cut()
-        await until(lambda: "missed" in there.keys)
-        assert (there.everything, other.statistics().malformed) == (1, 0)
+    there, _ = await gap_of(redis, "early", is_first=True)
+    assert (there.keys, there.everything) == ([0], 1)
 
 
 async def test_gap_of_more_than_the_server_keeps_checks_everything(redis: Server) -> None:

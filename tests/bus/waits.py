@@ -6,10 +6,18 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Self
+from contextlib import suppress
+from typing import Self, TypeAlias
 
 from aiopurgatory import Observer
 from aiopurgatory.bus.engine import Hear, Link, Lost
+
+NewLoop: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
+LOOPS: dict[str, NewLoop] = {"asyncio": asyncio.new_event_loop}
+with suppress(ImportError):
+    import uvloop
+
+    LOOPS["uvloop"] = uvloop.new_event_loop
 
 
 async def until(condition: Callable[[], object], within: float = 10.0) -> float:

@@ -13,8 +13,6 @@ import json
 import mmap
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict
 from random import Random
 from typing import Any
@@ -22,6 +20,7 @@ from typing import Any
 from aiopurgatory import Purgatory
 
 from .servers import bus_on
+from .waits import LOOPS
 
 #: Bytes of a key's version in the table.
 ROW = 8
@@ -103,17 +102,8 @@ class Worker:
         self.bus.publish(self.key(key))
 
 
-def loop_of(number: int) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Every other worker runs on uvloop, if there is one."""
-    if number % 2:
-        with suppress(ImportError):
-            import uvloop
-
-            return uvloop.new_event_loop
-    return asyncio.new_event_loop
-
-
 if __name__ == "__main__":
     config = json.loads(sys.argv[1])
-    with asyncio.Runner(loop_factory=loop_of(config["number"])) as runner:
+    # Every other worker runs on uvloop, if there is one.
+    with asyncio.Runner(loop_factory=[*LOOPS.values()][config["number"] % len(LOOPS)]) as runner:
         runner.run(Worker(config).run())
