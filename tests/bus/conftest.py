@@ -15,10 +15,11 @@ from .servers import KINDS
 Kind = TypeVar("Kind", bound=Server)
 
 
-def made(kind: type[Kind]) -> Kind:
-    pytest.importorskip("asyncpg" if kind.kind == "postgres" else "redis")
+def made(kind: Callable[..., Kind], *arguments: Any) -> Kind:
+    """Start a server. Without its program, or the library of its clients, the test is skipped."""
+    pytest.importorskip("redis" if kind.kind == "redis" else "asyncpg")  # type: ignore[attr-defined]
     try:
-        return kind()
+        return kind(*arguments)
     except FileNotFoundError as exc:
         pytest.skip(f"{exc}: make programs")
 

@@ -53,6 +53,18 @@ class Valkey(AclRedis):
 KINDS: dict[str, type[Server]] = {"postgres": Postgres, "redis": AclRedis}
 
 
+@asynccontextmanager
+async def session(server: Server) -> AsyncIterator[Any]:
+    """A connection to a PostgreSQL. It ends at once, whatever it does."""
+    import asyncpg
+
+    connection = await asyncpg.connect(server.url())
+    try:
+        yield connection
+    finally:
+        connection.terminate()
+
+
 async def run_sql(url: str, sql: str, *arguments: Any) -> Any:
     """Run *sql* on the PostgreSQL at *url*. Returns: with *arguments*, the value that it finds."""
     import asyncpg
@@ -66,11 +78,8 @@ async def run_sql(url: str, sql: str, *arguments: Any) -> Any:
 
 async def connections(server: Server) -> int:
     """Return how many other connections the server has."""
-    if server.kind == "redis":
-        import redis.asyncio
-
-        async with redis.asyncio.Redis.from_url(server.url()) as client:
-            return len(await client.client_list()) - 1
+    if isinstance(server, Redis):
+        return len((await server.asked("CLIENT LIST")).splitlines()) - 1
     count = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = $1"
     return int(await run_sql(server.url(), count, "client backend")) - 1
 

@@ -11,30 +11,22 @@ from typing import Any
 
 import pytest
 
-asyncpg = pytest.importorskip("asyncpg")
+pytest.importorskip("asyncpg")
 
-from private_servers import Postgres, Server  # noqa: E402
+from private_servers import Postgres, Server
 
-from aiopurgatory.bus import Bus, BusConnectError, postgres  # noqa: E402
-from aiopurgatory.bus.postgres import PostgresBus, PostgresEngine  # noqa: E402
+from aiopurgatory.bus import Bus, BusConnectError, postgres
+from aiopurgatory.bus.postgres import PostgresBus, PostgresEngine
 
-from .conftest import fixture_of, made  # noqa: E402
-from .waits import Recorder, until  # noqa: E402
+from .conftest import fixture_of, made
+from .servers import session
+from .waits import Recorder, until
 
 BUSES = 3
 TIMEOUT = 1.0
 
 
 server = fixture_of(Postgres)
-
-
-@asynccontextmanager
-async def session(server: Server) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(server.url())
-    try:
-        yield connection
-    finally:
-        connection.terminate()
 
 
 @asynccontextmanager

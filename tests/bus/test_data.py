@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import pytest
 from private_proxy import Proxy
-from private_servers import Server
-from streams.conftest import log_at, make_tables  # type: ignore[import-not-found]
+from private_servers import Redis, Server
+from streams.conftest import LogPostgres, log_at  # type: ignore[import-not-found]
 
 from aiopurgatory.bus import Bus, LocalBus
 from aiopurgatory.bus.exchange import Exchange
@@ -23,7 +23,7 @@ from aiopurgatory.streams.store import Change, Commit
 from aiopurgatory.streams.wakeups import told_by, wake_up
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
-from .conftest import made
+from .conftest import fixture_of, made
 from .servers import KINDS, bus_on
 from .waits import Recorder, until
 
@@ -162,9 +162,10 @@ async def check_appends(log: EventLog, topic: str, other: Bus, heard: Heard) -> 
     return keys
 
 
+own_server = fixture_of(Redis, LogPostgres, scope="function")
+
+
 async def test_data_of_a_log_reach_only_logs(own_server: Server) -> None:
-    if own_server.kind == "postgres":
-        await make_tables(own_server.url())
     here, there, heard = Recorder(), Recorder(), Heard()
     async with Proxy(own_server.port) as proxy:
         url = own_server.url(proxy.port)

@@ -12,11 +12,18 @@ from aiopurgatory.bus.exchange import MAX_MALFORMED, Exchange
 from aiopurgatory.bus.gaps import MAX_ORIGINS, Pace
 from aiopurgatory.bus.keys import MAX_MESSAGE, encode
 from aiopurgatory.bus.missed import Missed
-from aiopurgatory.bus.outbox import Outbox
-
-from .network import targets
+from aiopurgatory.bus.targets import Target, Targets
 
 ALL = "*"
+
+
+def targets(target: Target) -> Targets:
+    """Of an exchange. An exception of *target* fails the test."""
+
+    def fail(exc: BaseException) -> None:
+        raise exc
+
+    return Targets([target], fail)
 
 
 class Process:
@@ -151,37 +158,6 @@ def test_messages_long_ones_are_split_and_bounded(up: Process) -> None:
         total += sum(message.count("\n") for message in messages)
         up.exchange.acknowledged(0.0)
     assert total == 190
-
-
-def test_flush_number_waits_for_all_before_it() -> None:
-    outbox = Outbox()
-    assert outbox.acknowledged_up_to() >= outbox.mark()
-    outbox.put("a", "a", 0.0)
-    outbox.take()
-    outbox.put("a", "a", 0.0)
-    outbox.put("b", "b", 0.0)
-    mark = outbox.mark()
-    outbox.acknowledge()
-    assert outbox.acknowledged_up_to() < mark
-    outbox.take()
-    outbox.put("c", "c", 0.0)
-    assert outbox.acknowledged_up_to() < mark
-    outbox.put_back()
-    assert outbox.acknowledged_up_to() < mark
-    outbox.take()
-    outbox.acknowledge()
-    assert outbox.acknowledged_up_to() >= mark
-
-
-def test_flush_number_put_back_is_the_older_one() -> None:
-    """The key was published again while it was in flight."""
-    outbox = Outbox()
-    outbox.put("a", "a", 0.0)
-    outbox.put("b", "b", 0.0)
-    outbox.take()
-    outbox.put("a", "a", 0.0)
-    outbox.put_back()
-    assert outbox.acknowledged_up_to() == 0
 
 
 # the echo: a heartbeat of 10 s, a timeout of 4 s

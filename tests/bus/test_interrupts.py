@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,21 +21,13 @@ class Raising(Recorder, Observer):
     """A target and an observer. Its next call raises *error*, if there is one."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(self.fault)
         self.error: type[BaseException] | None = None
 
     def fault(self) -> None:
         error, self.error = self.error, None
         if error is not None:
             raise error
-
-    def notify(self, key: Hashable, limit: int | None = None) -> None:
-        super().notify(key)
-        self.fault()
-
-    def notify_all(self) -> None:
-        super().notify_all()
-        self.fault()
 
     def opened(self, what: object) -> None:
         self.fault()
@@ -116,23 +108,6 @@ async def test_local_start_interrupted_by_a_target_can_be_repeated() -> None:
 # a bus that a request starts outlives it
 
 
-class Seeing(Recorder):
-    """A target that notes the session in which it is called."""
-
-    def __init__(self, requests: Any) -> None:
-        super().__init__()
-        self.requests = requests
-        self.seen = list[object]()
-
-    def notify(self, key: Hashable, limit: int | None = None) -> None:
-        super().notify(key)
-        self.seen.append(self.requests.session.get())
-
-    def notify_all(self) -> None:
-        super().notify_all()
-        self.seen.append(self.requests.session.get())
-
-
 async def test_bus_started_in_a_request_does_not_keep_its_session(requests: Any) -> None:
     async with MemoryBus(MemoryServer(), [], heartbeat=0.05) as other:
         bus = MemoryBus(MemoryServer(), [Recorder()], heartbeat=0.05)
@@ -145,7 +120,8 @@ async def test_bus_started_in_a_request_does_not_keep_its_session(requests: Any)
 
 
 async def test_targets_see_no_session_of_the_request_that_started_the_bus(requests: Any) -> None:
-    server, target = MemoryServer(), Seeing(requests)
+    server, seen = MemoryServer(), list[object]()
+    target = Recorder(lambda: seen.append(requests.session.get()))
     bus = MemoryBus(server, [target], heartbeat=0.05, spread=0.01)
     await requests.handle(bus.start)
     async with MemoryBus(server, []) as other:
@@ -154,4 +130,4 @@ async def test_targets_see_no_session_of_the_request_that_started_the_bus(reques
         await bus.gap()  # a timer checks everything
         await until(lambda: target.everything == 2)
     await bus.aclose()
-    assert set(target.seen) == {None}
+    assert set(seen) == {None}

@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Hashable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,10 +18,9 @@ from aiopurgatory import Purgatory
 from aiopurgatory.bus import BusClosedError, LocalBus
 from aiopurgatory.testing import check_invariants
 
-from .waits import Recorder, Told, said_by_child, until
+from .waits import LOOPS, NewLoop, Recorder, Told, said_by_child, until
 
 T = TypeVar("T")
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
 class Side:
@@ -41,11 +40,9 @@ class Side:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
 
     def publish(self, *keys: Hashable) -> None:
-        async def publish() -> None:
-            for key in keys:
-                self.bus.publish(key)
-
-        self.run(publish())
+        for key in keys:
+            self.loop.call_soon_threadsafe(self.bus.publish, key)
+        self.run(asyncio.sleep(0))
 
     def until_heard(self, count: int) -> None:
         eventually(lambda: len(self.heard.keys) >= count)
@@ -64,14 +61,7 @@ class Side:
             self.die()
 
 
-LOOPS: list[NewLoop] = [asyncio.new_event_loop]
-with suppress(ImportError):
-    import uvloop
-
-    LOOPS.append(uvloop.new_event_loop)
-
-
-@pytest.fixture(params=LOOPS, ids=lambda new_loop: new_loop.__module__)
+@pytest.fixture(params=LOOPS.values(), ids=list(LOOPS))
 def new_loop(request: pytest.FixtureRequest) -> NewLoop:
     new_loop: NewLoop = request.param
     return new_loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from aiopurgatory.bus import BusConnectError  # noqa: E402
 from aiopurgatory.bus.postgres import PostgresBus, trigger_sql  # noqa: E402
 
 from .conftest import fixture_of, made  # noqa: E402
-from .servers import PgBouncer, StandbyPostgres, engine_on, run_sql  # noqa: E402
+from .servers import PgBouncer, StandbyPostgres, engine_on, run_sql, session  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 
 server = fixture_of(Postgres)
@@ -26,36 +26,24 @@ server = fixture_of(Postgres)
 
 @pytest.fixture
 async def connection(server: Server) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(server.url())
-    await connection.execute(
-        "DROP TABLE IF EXISTS jobs; DROP FUNCTION IF EXISTS aiopurgatory_jobs; CREATE TABLE jobs (id int)"
-    )
-    yield connection
-    await connection.close()
+    async with session(server) as connection:
+        await connection.execute(
+            "DROP TABLE IF EXISTS jobs; DROP FUNCTION IF EXISTS aiopurgatory_jobs; CREATE TABLE jobs (id int)"
+        )
+        yield connection
 
 
-@pytest.fixture
-def pgbouncer(request: pytest.FixtureRequest, server: Server) -> Iterator[Server]:
-    try:
-        bouncer = PgBouncer(server, request.param)
-    except FileNotFoundError as exc:
-        pytest.skip(f"{exc}: make programs")
-    with bouncer:
-        yield bouncer
-
-
-@pytest.mark.parametrize("pgbouncer", ["transaction"], indirect=True)
-async def test_start_pgbouncer_in_transaction_mode_is_refused(pgbouncer: Server) -> None:
-    with pytest.raises(BusConnectError, match="pgbouncer in transaction mode in between"):
+async def test_start_pgbouncer_in_transaction_mode_is_refused(server: Server) -> None:
+    says = "pgbouncer in transaction mode in between"
+    with made(PgBouncer, server, "transaction") as pgbouncer, pytest.raises(BusConnectError, match=says):
         await PostgresBus(pgbouncer.url(), [], timeout=1.0).start()
 
 
-@pytest.mark.parametrize("pgbouncer", ["session"], indirect=True)
-async def test_start_pgbouncer_in_session_mode_works(pgbouncer: Server) -> None:
-    here = Recorder()
-    async with PostgresBus(pgbouncer.url(), [here]) as bus:
-        bus.publish("key")
-        await asyncio.wait_for(bus.flush(), 5.0)
+async def test_start_pgbouncer_in_session_mode_works(server: Server) -> None:
+    with made(PgBouncer, server, "session") as pgbouncer:
+        async with PostgresBus(pgbouncer.url(), []) as bus:
+            bus.publish("key")
+            await asyncio.wait_for(bus.flush(), 5.0)
 
 
 async def test_start_hot_standby_says_what_to_do() -> None:

@@ -43,19 +43,14 @@ async def test_server_full_for_a_while_is_back_at_once(server: Server) -> None:
         await until(lambda: bus.statistics().connected, 5.0)
 
 
-async def replica_of(server: Server, *master: str) -> None:
-    async with redis.Redis.from_url(server.url()) as client:
-        await client.execute_command("REPLICAOF", *master)
-
-
 @asynccontextmanager
-async def demoted(server: Server) -> AsyncIterator[None]:
+async def demoted(server: AclRedis) -> AsyncIterator[None]:
     """Its clients stay connected, but their publishes no longer reach the clients of the new master."""
-    await replica_of(server, "127.0.0.1", "1")
+    await server.asked("REPLICAOF 127.0.0.1 1")
     try:
         yield
     finally:
-        await replica_of(server, "NO", "ONE")
+        await server.asked("REPLICAOF NO ONE")
 
 
 @pytest.mark.parametrize("user", ["bus:secret", "least:secret"])
@@ -71,24 +66,18 @@ async def test_start_replica_is_refused(server: AclRedis, user: str) -> None:
 
 async def replicate(master: ClusterRedis, replica: ClusterRedis) -> None:
     """Make a cluster of two. Wait until each has a link to the other: earlier publishes are not forwarded."""
-    async with redis.Redis.from_url(master.url()) as one, redis.Redis.from_url(replica.url()) as other:
-        await one.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-        await other.execute_command("CLUSTER", "MEET", "127.0.0.1", str(master.port), str(master.bus_port))
-        node = await one.execute_command("CLUSTER", "MYID")
-        async with asyncio.timeout(20.0):
-            while True:
-                try:
-                    await other.execute_command("CLUSTER", "REPLICATE", node)
-                    break
-                except redis.ResponseError:  # they have not met yet
-                    await asyncio.sleep(0.1)
-            while not all([await is_linked(client) for client in (one, other)]):  # noqa: ASYNC110 it is the server's state
-                await asyncio.sleep(0.1)
+    await master.asked("CLUSTER ADDSLOTSRANGE 0 16383")
+    await replica.asked(f"CLUSTER MEET 127.0.0.1 {master.port} {master.bus_port}")
+    node = await master.asked("CLUSTER MYID")
+    async with asyncio.timeout(20.0):
+        while "OK" not in await replica.asked(f"CLUSTER REPLICATE {node}"):  # noqa: ASYNC110 they have not met
+            await asyncio.sleep(0.1)
+        while not all([await is_linked(server) for server in (master, replica)]):  # noqa: ASYNC110 it is their state
+            await asyncio.sleep(0.1)
 
 
-async def is_linked(client: Any) -> bool:
-    nodes = await client.execute_command("CLUSTER", "NODES", NEVER_DECODE=True)
-    return {line.split()[7] for line in nodes.splitlines()} == {b"connected"}
+async def is_linked(server: ClusterRedis) -> bool:
+    return {line.split()[7] for line in (await server.asked("CLUSTER NODES")).splitlines()} == {"connected"}
 
 
 async def test_start_replica_of_a_cluster_works() -> None:
@@ -111,7 +100,7 @@ async def test_start_server_without_hello_works() -> None:
             assert bus.statistics().connected
 
 
-async def test_master_demoted_is_left_and_all_is_checked(server: Server) -> None:
+async def test_master_demoted_is_left_and_all_is_checked(server: AclRedis) -> None:
     """The server of the first bus has become a replica. The second is connected to the new master already."""
     there = Recorder()
     times: dict[str, Any] = {"heartbeat": 1.0, "timeout": 2.0}

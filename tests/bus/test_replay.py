@@ -1,4 +1,4 @@
-"""A gap costs as many checks as keys were missed (R10): the rule by itself, on a naive network, and on a real Redis."""
+"""A gap costs as many checks as keys were missed (R10): the rules alone, under random faults, and on a real Redis."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from private_servers import Server
 
 from aiopurgatory.bus import Bus, BusConnectError
 from aiopurgatory.bus.engine import Lost
-from aiopurgatory.bus.exchange import Exchange
+from aiopurgatory.bus.gaps import Pace
 from aiopurgatory.bus.missed import Entry, Missed
 from aiopurgatory.bus.redis import RedisBus
 from aiopurgatory.bus.redis_server import RedisServer, Wire
 from aiopurgatory.streams.redis import RedisLog
 
 from .conftest import fixture_of
-from .network import HEARTBEAT, PACE, TIMEOUT, Member, Network, targets
-from .servers import AclRedis, bus_on, proxied
+from .servers import AclRedis, bus_on
+from .storm import HEARTBEAT, TIMEOUT, Storm
 from .test_exchange import ALL, Process
 from .waits import Recorder, until
 
 
 def what_is_missed() -> Missed:
-    return Missed(2 * PACE.noticed(), lambda reason: None)
+    return Missed(2 * Pace(HEARTBEAT, TIMEOUT).noticed(), lambda reason: None)
 
 
 class Replaying(Process):
@@ -164,161 +164,27 @@ def test_hear_unkept_message_again_after_its_mark_checks_everything(process: Rep
     assert process.checked == [ALL]
 
 
-# against a naive network
+# under random faults
 
 
-class Reading(Member):
-    """A member that reads kept messages by its link, and tells when another server has not kept them."""
-
-    network: Keeping
-
-    def __init__(self, network: Network, name: str) -> None:
-        super().__init__(network, name)
-        self.exchange = Exchange(name, targets(self), PACE, what_is_missed())
-        self.everything = 0
-        self.kept: Entry | None = None
-        self.server, self.acknowledged_at = 0, 0.0
-        self.answers: list[Entry] | None = None
-        self.asked_at: float | None = None
-
-    def notify_all(self) -> None:
-        self.everything += 1
-        super().notify_all()
-
-    def break_off(self) -> None:
-        self.answers = self.asked_at = None
-        super().break_off()
-
-    def send(self) -> None:
-        if self.exchange.reads_from() is None:
-            was_sending = self.is_sending
-            super().send()
-            if self.is_sending and not was_sending and self.outgoing:
-                self.head = self.outgoing[-1].partition("\n")[0] if "\n" in self.outgoing[-1] else ""
-                if self.server not in (0, self.network.server) and self.kept is not None:
-                    entries = dict(self.network.entries)
-                    if entries.get(self.kept[0], "").partition("\n")[0] != self.kept[1]:
-                        age = int((self.network.now - self.acknowledged_at) * 999)
-                        self.outgoing.insert(0, f"@ 0 0\n*{age}")
-
-    def acknowledge(self) -> None:
-        is_due = self.is_sending and self.is_acknowledged
-        super().acknowledge()
-        if is_due:
-            self.server, self.acknowledged_at = self.network.server, self.network.now
-            for id_, text in self.network.entries:
-                if self.head and text.partition("\n")[0] == self.head:
-                    self.kept = id_, self.head
-
-    def hear(self) -> None:
-        super().hear()
-        self.read()
-
-    def read(self) -> None:
-        """The server answers in one step, and the rules get the answer in a later one."""
-        first = self.exchange.reads_from()
-        if self.answers is not None:
-            answers, self.answers, self.asked_at = self.answers, None, None
-            self.exchange.replay(answers, self.network.now)
-        elif first is not None and self.is_subscribed and not self.is_sending:
-            self.asked_at = self.network.now if self.asked_at is None else self.asked_at
-            found = [entry for entry in self.network.entries if order(entry[0]) >= order(first)]
-            if not self.is_mute:
-                self.answers = found[:3]
-            elif self.network.now >= self.asked_at + TIMEOUT:
-                self.break_off()
-
-    def tick(self) -> None:
-        super().tick()
-        if self.is_subscribed:
-            self.read()
+STORMS = {
+    "keeping": Storm(keeps=40, loses=0.5),
+    "lossy": Storm(keeps=40, loses=1.0, most_lost=2, cuts=0.5),  # as a replica that is behind
+    "small": Storm(keeps=4, loses=0.5),
+    "sound": Storm(keeps=1_000),
+}
 
 
-def order(id_: str) -> int:
-    return int(id_.partition("-")[2])
-
-
-class Keeping(Network):
-    """A server that keeps the newest messages, and may lose the last of them when it is down."""
-
-    most = 40
-    most_lost = 60
-    loses = 0.5
-    entries: list[Entry]
-
-    def __init__(self, seed: int) -> None:
-        self.entries, self.server, self.last = [], 1, 0
-        super().__init__(seed, member=Reading)
-
-    def forward(self, message: str) -> None:
-        head, feed, body = message.partition("\n")
-        before, own = self.entries[-1][0] if self.entries else "-", "-"
-        if feed:
-            self.last += 1
-            own = f"1-{self.last}"
-            self.entries = [*self.entries, (own, message)][-self.most :]
-        super().forward(f"{head} {before} {own}{feed}{body}")
-
-    def fault(self, member: Member) -> None:
-        was_down = self.is_down
-        super().fault(member)
-        if self.is_down and not was_down:
-            self.server += 1
-            if self.random.random() < self.loses:
-                del self.entries[max(0, len(self.entries) - self.random.randint(1, self.most_lost)) :]
-                self.last = order(self.entries[-1][0]) if self.entries else 0  # and uses ids again
-
-
-class Lossy(Keeping):
-    """Loses the last message or two, as a replica that is behind. It is often cut off just before."""
-
-    most_lost = 2
-    loses = 1.0
-
-    def fault(self, member: Member) -> None:
-        if self.random.random() < 0.5:
-            self.random.choice(self.members).cut()
-        super().fault(member)
-
-    def step(self) -> None:
-        super().step()
-        if self.random.random() < 0.02:
-            self.fault(self.random.choice(self.members))
-
-
-class Small(Keeping):
-    most = 4
-
-
-class Sound(Keeping):
-    most = 1_000
-    loses = 0.0
-
-
-def run(network: type[Keeping], seeds: range) -> tuple[int, int, int]:
-    """Returns: how many waiters are stuck in the end; checks of everything; gaps."""
-    stuck = everything = gaps = 0
-    for seed in seeds:
-        found = network(seed)
-        for _ in range(300):
-            found.step()
-        found.settle()
-        stuck += found.parked_although_its_key_moved()
-        everything += sum(each.everything for each in found.members if isinstance(each, Reading))
-        gaps += sum(each.exchange.gaps for each in found.members)
-    return stuck, everything, gaps
-
-
-@pytest.mark.parametrize("network", [Keeping, Lossy, Small, Sound])
-def test_rules_replaying_leave_nobody_parked(network: type[Keeping]) -> None:
-    assert run(network, range(120))[0] == 0
+@pytest.mark.parametrize("storm", STORMS.values(), ids=STORMS)
+def test_rules_replaying_leave_nobody_parked(storm: Storm) -> None:
+    assert storm.stuck(range(120)) == 0
 
 
 def test_rules_replaying_check_everything_only_at_the_start() -> None:
-    stuck, everything, gaps = run(Sound, range(60))
-    assert stuck == 0
-    assert gaps > 180
-    assert everything < 180 + gaps // 4  # at the start, and where nothing was seen before the first gap
+    storm = Storm(keeps=1_000)
+    assert storm.stuck(range(60)) == 0
+    assert storm.gaps > 180
+    assert storm.everything < 180 + storm.gaps // 4  # at the start, and where nothing was seen before the first gap
 
 
 # on a real Redis
@@ -331,83 +197,71 @@ def replaying(url: str, targets: Iterable[Any], name: str, **options: Any) -> Bu
     return bus_on(url, targets, name=f"aiopurgatory.{name}", **{"replay": 100} | options)
 
 
-async def missed(server: Server, name: str, count: int, replay: int) -> tuple[Recorder, Bus]:
-    """Return the bus, and the keys it checks after a gap that swallows *count* keys."""
+async def gap_of(
+    server: Server,
+    name: str,
+    one: Bus | None = None,
+    path: str = "",
+    count: int = 1,
+    replay: int = 100,
+    is_first: bool = False,
+) -> tuple[Recorder, int]:
+    """Let another bus not hear *count* keys of *one*, 0 and up. Returns: what it checks, and how much of it it reads.
+
+    Args: path: that of its url. is_first: it has heard no key before.
+    """
     there = Recorder()
-    options: dict[str, Any] = {"name": f"aiopurgatory.{name}", "replay": replay}
-    async with bus_on(server.url(), [], **options) as one, proxied(server, [there], **options) as (proxy, other):
-        one.publish("seen")
-        await until(lambda: "seen" in there.keys)
-        proxy.is_hole = True
-        proxy.cut()
-        await until(lambda: other.statistics().gaps == 1)
+    async with (
+        Proxy(server.port) as proxy,
+        one or replaying(server.url(), [], name, replay=replay) as one,
+        replaying(server.url(proxy.port) + path, [there], name, replay=replay) as other,
+    ):
+        if is_first:
+            await asyncio.sleep(0.2)  # until it has read the first probe, which no statistic tells
+        else:
+            one.publish("seen")
+            await until(lambda: "seen" in there.keys)
+        assert proxy.deafen() == 1
         for number in range(count):
-            one.publish(("missed", number))
+            one.publish(number)
             await one.flush()
-        proxy.is_hole = False
         proxy.cut()
-        await until(lambda: other.statistics().connected)
-        one.publish("later")
-        await until(lambda: "later" in there.keys)
-        await until(lambda: ("missed", count - 1) in there.keys or there.everything > 1)
-        assert other.statistics().gaps == 1
-        return there, other
+        await until(lambda: count - 1 in there.keys or there.everything == 2)
+        assert (other.statistics().gaps, other.statistics().malformed) == (1, 0)
+        return there, other.statistics().replayed
 
 
 @pytest.mark.parametrize(("count", "replay"), [(30, 100), (250, 1000)], ids=["one_page", "several_pages"])
 async def test_gap_checks_only_what_was_missed(redis: Server, count: int, replay: int) -> None:
-    there, bus = await missed(redis, f"missed-{count}", count, replay)
-    assert there.everything == 1
-    assert set(there.keys) == {"seen", "later", *(("missed", number) for number in range(count))}
-    assert count <= bus.statistics().replayed <= count + 2  # perhaps with the first and the later one
+    there, replayed = await gap_of(redis, f"missed-{count}", count=count, replay=replay)
+    assert (set(there.keys), there.everything) == ({"seen", *range(count)}, 1)
+    assert count <= replayed <= count + 1  # perhaps with the first one
 
 
 async def test_gap_before_the_first_key_checks_only_what_was_missed(redis: Server) -> None:
-    there = Recorder()
-    options: dict[str, Any] = {"name": "aiopurgatory.early", "replay": 100}
-    async with bus_on(redis.url(), [], **options) as one, proxied(redis, [there], **options) as (proxy, other):
-        await asyncio.sleep(0.2)  # until it has read the first probe, which no statistic tells
-        proxy.deafen()
-        one.publish("missed")
-        await one.flush()
-        proxy.cut()
-        await until(lambda: "missed" in there.keys)
-        assert (there.everything, other.statistics().malformed) == (1, 0)
+    there, _ = await gap_of(redis, "early", is_first=True)
+    assert (there.keys, there.everything) == ([0], 1)
 
 
 async def test_gap_of_more_than_the_server_keeps_checks_everything(redis: Server) -> None:
-    there, bus = await missed(redis, "trimmed", 400, 1)
+    there, replayed = await gap_of(redis, "trimmed", count=400, replay=1)
     assert there.everything == 2
-    assert bus.statistics().replayed <= 2  # perhaps the first and the later one
-
-
-async def gap_of(server: Server, name: str, one: Bus, path: str = "") -> Recorder:
-    """Return what another bus checks that does not hear a key of *one*. Args: path: that of its url."""
-    there = Recorder()
-    async with Proxy(server.port) as proxy, one, replaying(server.url(proxy.port) + path, [there], name) as other:
-        one.publish("seen")
-        await until(lambda: "seen" in there.keys)
-        assert proxy.deafen() == 1
-        one.publish("missed")
-        await one.flush()
-        proxy.cut()
-        await until(lambda: "missed" in there.keys or there.everything == 2)
-        assert other.statistics().gaps == 1
-    return there
+    assert replayed <= 1  # perhaps the first one
 
 
 async def test_gap_of_two_databases_reads_one_stream(redis: Server) -> None:
-    there = await gap_of(redis, "databases", replaying(redis.url() + "/1", [], "databases"), "/2")
-    assert (set(there.keys), there.everything) == ({"seen", "missed"}, 1)
+    there, _ = await gap_of(redis, "databases", replaying(redis.url() + "/1", [], "databases"), "/2")
+    assert (set(there.keys), there.everything) == ({"seen", 0}, 1)
 
 
 async def test_publish_only_with_replay_keeps_its_keys(redis: Server) -> None:
-    there = await gap_of(redis, "only", RedisBus(redis.url(), name="aiopurgatory.only", replay=100))
-    assert (set(there.keys), there.everything) == ({"seen", "missed"}, 1)
+    there, _ = await gap_of(redis, "only", RedisBus(redis.url(), name="aiopurgatory.only", replay=100))
+    assert (set(there.keys), there.everything) == ({"seen", 0}, 1)
 
 
 async def test_plain_publisher_makes_gaps_check_everything(redis: Server) -> None:
-    assert (await gap_of(redis, "mixed", bus_on(redis.url(), [], name="aiopurgatory.mixed"))).everything == 2
+    there, _ = await gap_of(redis, "mixed", replaying(redis.url(), [], "mixed", replay=None))
+    assert there.everything == 2
 
 
 async def test_stop_and_continue_of_the_server_checks_nothing(own_redis: Server) -> None:

@@ -8,12 +8,14 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from private_servers import Postgres, Redis, free_port
 
 from aiopurgatory.bus import BusConnectError
 
+from .conftest import made
 from .servers import bus_on
 from .waits import Recorder, until
 
@@ -44,15 +46,9 @@ class TlsPostgres(Postgres):
 
     def __init__(self, certificates: Path) -> None:
         self.certificates = certificates
+        files = f"ssl_cert_file={certificates}/server.crt", f"ssl_key_file={certificates}/server.key"
+        self.settings = ("ssl=on", *files)  # type: ignore[misc]
         super().__init__()
-
-    def prepare(self) -> None:
-        super().prepare()
-        _copy(self.certificates, Path(self.folder))
-
-    def command(self) -> list[str]:
-        settings = ["ssl=on", f"ssl_cert_file={self.folder}/server.crt", f"ssl_key_file={self.folder}/server.key"]
-        return [*super().command(), *(option for setting in settings for option in ("-c", setting))]
 
     def secure_url(self, trusted: str, host: str = "127.0.0.1") -> str:
         """Args: trusted: the name of an authority."""
@@ -65,14 +61,10 @@ class TlsRedis(Redis):
 
     def __init__(self, certificates: Path) -> None:
         self.certificates, self.tls_port = certificates, free_port()
+        files = f"tls-cert-file {certificates}/server.crt", f"tls-key-file {certificates}/server.key"
+        more = f"tls-port {self.tls_port}", "tls-auth-clients no", f"tls-ca-cert-file {certificates}/ca"
+        self.settings = (*more, *files)  # type: ignore[misc]
         super().__init__()
-
-    def prepare(self) -> None:
-        super().prepare()
-        _copy(self.certificates, Path(self.folder))
-        with Path(self.folder, "redis.conf").open("a") as config:
-            config.write(f"tls-port {self.tls_port}\ntls-auth-clients no\ntls-ca-cert-file {self.folder}/ca\n")
-            config.write(f"tls-cert-file {self.folder}/server.crt\ntls-key-file {self.folder}/server.key\n")
 
     def secure_url(self, trusted: str, host: str = "127.0.0.1") -> str:
         """Args: trusted: the name of an authority."""
@@ -80,33 +72,23 @@ class TlsRedis(Redis):
         return f"{url}?ssl_ca_certs={self.certificates}/{trusted}"
 
 
-def _copy(certificates: Path, folder: Path) -> None:
-    """Both servers read their files as the owner of *folder*, and PostgreSQL takes no key that others may read."""
-    owner = folder.stat()
-    for name in ("ca", "server.crt", "server.key"):
-        copied = shutil.copy(certificates / name, folder)
-        os.chown(copied, owner.st_uid, owner.st_gid)
-        os.chmod(copied, 0o600)
-
-
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certificates")
-    try:
-        make_certificates(folder)
-    except FileNotFoundError:
-        pytest.skip("buses over TLS were not tested: openssl is not installed: make programs")
-    return folder
+def certificates() -> Iterator[Path]:
+    """Both servers may read them: as a user of their own, if this is root."""
+    with TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        try:
+            make_certificates(folder)
+        except FileNotFoundError:
+            pytest.skip("buses over TLS were not tested: openssl is not installed: make programs")
+        for path in (folder, *folder.iterdir()) if os.geteuid() == 0 else ():
+            shutil.chown(path, "postgres", "postgres")
+        yield folder
 
 
 @pytest.fixture(scope="module", params=[TlsPostgres, TlsRedis])
 def server(request: pytest.FixtureRequest, certificates: Path) -> Iterator[TlsPostgres | TlsRedis]:
-    pytest.importorskip("asyncpg" if request.param is TlsPostgres else "redis")
-    try:
-        server = request.param(certificates)
-    except FileNotFoundError as exc:
-        pytest.skip(f"{exc}: make programs")
-    with server:
+    with made(request.param, certificates) as server:
         yield server
 
 

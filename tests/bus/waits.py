@@ -6,10 +6,18 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Self
+from contextlib import suppress
+from typing import Self, TypeAlias
 
 from aiopurgatory import Observer
 from aiopurgatory.bus.engine import Hear, Link, Lost
+
+NewLoop: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
+LOOPS: dict[str, NewLoop] = {"asyncio": asyncio.new_event_loop}
+with suppress(ImportError):
+    import uvloop
+
+    LOOPS["uvloop"] = uvloop.new_event_loop
 
 
 async def until(condition: Callable[[], object], within: float = 10.0) -> float:
@@ -57,19 +65,22 @@ class OwnLink(Link):
 
 
 class Recorder:
-    """A target that notes its notifications."""
+    """A target that notes its notifications. Args: called: after each is noted."""
 
-    def __init__(self) -> None:
+    def __init__(self, called: Callable[[], object] = lambda: None) -> None:
         self.keys: list[Hashable] = []
         self.limits: list[int | None] = []
         self.everything = 0
+        self.called = called
 
     def notify(self, key: Hashable, limit: int | None = None) -> None:
         self.keys.append(key)
         self.limits.append(limit)
+        self.called()
 
     def notify_all(self) -> None:
         self.everything += 1
+        self.called()
 
 
 class Told(Observer):

@@ -13,80 +13,60 @@ import json
 import mmap
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import asdict
 from random import Random
 from typing import Any
 
-from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory import Purgatory
 
 from .servers import bus_on
+from .waits import LOOPS
 
 #: Bytes of a key's version in the table.
 ROW = 8
-
-
-class Table:
-    """Args: path: of a file of ROW * keys bytes."""
-
-    def __init__(self, path: str, keys: int) -> None:
-        with open(path, "r+b") as file:
-            self.versions = memoryview(mmap.mmap(file.fileno(), ROW * keys)).cast("q")
-
-
-class Poll(DelayedOperation[None]):
-    def __init__(self, worker: Worker, key: int) -> None:
-        super().__init__(timeout=600.0)
-        self.worker, self.key = worker, key
-        self.seen = worker.table.versions[key]
-
-    def try_complete(self) -> bool:
-        return self.worker.table.versions[self.key] != self.seen and self.force_complete()
-
-    def on_complete(self) -> None:
-        self.worker.woken(self)
 
 
 class Worker:
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
         self.number, self.workers = config["number"], config["workers"]
-        self.table = Table(config["table"], config["keys"])
+        with open(config["table"], "r+b") as file:
+            self.versions = memoryview(mmap.mmap(file.fileno(), ROW * config["keys"])).cast("q")
+        #: The version of each key that its poll has seen.
+        self.seen = self.versions.tolist()
         self.random = Random(self.number)
-        self.polls: dict[int, Poll] = {}
         self.rate = 0.0
-        self.published = 0
         self.woken_by_others = 0
         self.purgatory = Purgatory("polls")
 
-    def woken(self, poll: Poll) -> None:
-        self.woken_by_others += poll.key % self.workers != self.number
-        asyncio.get_running_loop().call_soon(self.park, poll.key)
+    async def poll(self, key: int) -> None:
+        while True:
+            self.seen[key] = self.versions[key]
+            await self.purgatory.wait_for(lambda: self.has_moved(key), [self.key(key)], timeout=600.0)
+            self.woken_by_others += key % self.workers != self.number
 
-    def park(self, key: int) -> None:
-        self.polls[key] = self.purgatory.watch(Poll(self, key), [self.key(key)])
+    def has_moved(self, key: int) -> bool:
+        return bool(self.versions[key] != self.seen[key])
 
     def key(self, number: int) -> tuple[str, int, str]:
         return ("orders", number, "x" * int(self.config["padding"]))
 
-    def parked_although_its_key_moved(self) -> int:
-        return sum(poll.seen != self.table.versions[key] for key, poll in self.polls.items())
-
     async def run(self) -> None:
         async with self.purgatory:
-            for key in range(self.config["keys"]):
-                self.park(key)
+            tasks = [asyncio.create_task(self.poll(key)) for key in range(self.config["keys"])]
+            await asyncio.sleep(0)
             print(json.dumps("parked"), flush=True)
             await self.command()  # polls are parked before the first connection
             options = {"heartbeat": self.config["heartbeat"], "timeout": self.config["timeout"]}
             if self.config["replay"]:
                 options["replay"] = self.config["replay"]
             async with bus_on(self.config["url"], [self.purgatory], **options) as self.bus:
-                publishing = asyncio.create_task(self.publish())
+                tasks.append(asyncio.create_task(self.publish()))
                 print(json.dumps("ready"), flush=True)
                 while (words := await self.command())[0] != "quit":
                     print(json.dumps(self.answer(*words)), flush=True)
-                publishing.cancel()
+                for task in tasks:
+                    task.cancel()
 
     async def command(self) -> list[str]:
         line = await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
@@ -103,16 +83,8 @@ class Worker:
             case "publish":
                 self.publish_one(int(argument))
                 return None
-        statistics = self.bus.statistics()
-        return {
-            "parked": self.parked_although_its_key_moved(),
-            "published": self.published,
-            "woken": self.woken_by_others,
-            "connected": statistics.connected,
-            "gaps": statistics.gaps,
-            "replayed": statistics.replayed,
-            "outbox": statistics.outbox,
-        }
+        parked = sum(map(self.has_moved, range(self.config["keys"])))
+        return asdict(self.bus.statistics()) | {"parked": parked, "woken": self.woken_by_others}
 
     async def publish(self) -> None:
         due = time.monotonic()
@@ -126,22 +98,12 @@ class Worker:
                 self.publish_one(key)
 
     def publish_one(self, key: int) -> None:
-        self.table.versions[key] += 1
-        self.published += 1
+        self.versions[key] += 1
         self.bus.publish(self.key(key))
-
-
-def loop_of(number: int) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Every other worker runs on uvloop, if there is one."""
-    if number % 2:
-        with suppress(ImportError):
-            import uvloop
-
-            return uvloop.new_event_loop
-    return asyncio.new_event_loop
 
 
 if __name__ == "__main__":
     config = json.loads(sys.argv[1])
-    with asyncio.Runner(loop_factory=loop_of(config["number"])) as runner:
+    # Every other worker runs on uvloop, if there is one.
+    with asyncio.Runner(loop_factory=[*LOOPS.values()][config["number"] % len(LOOPS)]) as runner:
         runner.run(Worker(config).run())

@@ -6,20 +6,30 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from bus.servers import run_sql  # type: ignore[import-not-found]
-from private_servers import Postgres, Redis, Server
+from bus.conftest import fixture_of, made  # type: ignore[import-not-found]
+from bus.waits import until as until  # type: ignore[import-not-found]
+from private_servers import Postgres, Redis, Server, program
 
 from aiopurgatory.streams import EventLog, MemoryLog
 from aiopurgatory.testing.manual_clock import settle
 
 from .virtual import VirtualLoop
 
-S = TypeVar("S", bound=Server)
 
-KINDS: dict[str, type[Server] | None] = {"memory": None, "redis": Redis, "postgres": Postgres}
+class LogPostgres(Postgres):
+    """With the tables of a log."""
+
+    def __init__(self) -> None:
+        from aiopurgatory.streams.postgres import tables_sql
+
+        super().__init__()
+        self.run([str(program("psql")), self.url(), "-c", tables_sql()])
+
+
+KINDS: dict[str, type[Server] | None] = {"memory": None, "redis": Redis, "postgres": LogPostgres}
 
 #: For tests that open one topic in two processes. A log in memory is of one process.
 ON_SERVERS = pytest.mark.parametrize(
@@ -35,8 +45,10 @@ _topics = count()
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
-    """Run the tests of outages in virtual time."""
-    return {"virtual": VirtualLoop} if "test_outages" in item.nodeid else None
+    """Run the tests of outages in virtual time, and those of chaos once: their workers are in other processes."""
+    if "test_outages" in item.nodeid:
+        return {"virtual": VirtualLoop}
+    return {"asyncio": asyncio.new_event_loop} if "chaos/" in item.nodeid else None
 
 
 @pytest.fixture(scope="session", params=KINDS)
@@ -52,43 +64,13 @@ def url(kind: str) -> Iterator[str]:
     if server is None:
         yield ""
         return
-    for running in started(server):
+    with made(server) as running:
         yield running.url()
 
 
-def started(kind: type[S]) -> Iterator[S]:
-    """A server of this kind, with the tables of a log, for a fixture."""
-    pytest.importorskip("asyncpg" if kind is Postgres else "redis")
-    try:
-        server = kind()
-    except FileNotFoundError as exc:
-        pytest.skip(f"{exc}: make programs")
-    with server:
-        if kind is Postgres:
-            asyncio.run(make_tables(server.url()))
-        yield server
-
-
-@pytest.fixture(scope="module")
-def own_postgres() -> Iterator[Postgres]:
-    yield from started(Postgres)
-
-
-@pytest.fixture(scope="module")
-def own_redis() -> Iterator[Redis]:
-    yield from started(Redis)
-
-
-@pytest.fixture(params=[Redis, Postgres], ids=["redis", "postgres"])
-def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server to be killed, of each kind."""
-    yield from started(request.param)
-
-
-async def make_tables(url: str) -> None:
-    from aiopurgatory.streams.postgres import tables_sql
-
-    await run_sql(url, tables_sql())
+own_postgres, own_redis = fixture_of(LogPostgres), fixture_of(Redis)
+#: It is to be killed.
+own_server = fixture_of(Redis, LogPostgres, scope="function")
 
 
 def log_at(url: str, **options: Any) -> EventLog:
@@ -128,16 +110,15 @@ async def assert_no_tasks(before: set[asyncio.Task[Any]]) -> None:
     assert [task for task in left if not task.done()] == []
 
 
-async def until(condition: Callable[[], object], within: float = 10.0) -> None:
-    """Raises: TimeoutError: *condition* did not hold in time."""
-    async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 nothing reports it
-            await asyncio.sleep(0.005)
-
-
 async def data_of(log: EventLog, topic: str, after: str | None = None) -> list[str]:
     """Return the data of all events, with the reason of the end."""
     return [event.data async for event in log.follow(topic, after)]
+
+
+async def ended(log: EventLog, topic: str, after: str | None = None) -> list[str]:
+    """End the topic, and return the data of all events, with the reason of the end."""
+    await log.end(topic)
+    return await data_of(log, topic, after)
 
 
 @pytest.fixture

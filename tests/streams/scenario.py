@@ -81,7 +81,8 @@ class Scenario:
         self.logs = [self.new_log() for _ in range(WORKERS)]
         self.producers: list[Producer] = []
         self.listeners: list[Listener] = []
-        self.ids: list[str] = []
+        #: The acknowledged events: their texts by their ids.
+        self.ids: dict[str, str] = {}
         self.snapshots: list[Any] = [self.server.snapshot()]
         self.tasks: set[asyncio.Task[Any]] = set()
         self.written = 0
@@ -138,7 +139,7 @@ class Scenario:
             pass
 
     def acknowledge(self, topic: str, made: str, text: str) -> None:
-        self.ids.append(made)
+        self.ids.setdefault(made, text)
         assert (number_in(made), f"\n{text}") in self.server.ever[topic], f"{topic}: {text!r} is not number {made}"
 
     def append(self, producer: int) -> None:
@@ -173,7 +174,7 @@ class Scenario:
             await log.end(topic, "ended")
 
     def listen(self, topic: int, worker: int, after: int | None) -> None:
-        known = self.ids[after % len(self.ids)] if after is not None and self.ids else None
+        known = list(self.ids)[after % len(self.ids)] if after is not None and self.ids else None
         listener = Listener(TOPICS[topic % len(TOPICS)], self.logs[worker % WORKERS], known, known)
         listener.task = self.begin_task(listener.listen())
         self.listeners.append(listener)
@@ -215,9 +216,10 @@ class Scenario:
     def copy(self) -> None:
         self.snapshots.append(self.server.snapshot())
 
-    def fail_over(self, snapshot: int, seconds: float) -> None:
+    def fail_over(self, snapshot: int, seconds: float, is_told: bool = True) -> None:
+        """Args: is_told: if not, only writers can notice, who read back less than was acknowledged to them."""
         self.lost_at = asyncio.get_running_loop().time()
-        self.server.fail_over(self.snapshots[snapshot % len(self.snapshots)])
+        (self.server.fail_over if is_told else self.server.lose)(self.snapshots[snapshot % len(self.snapshots)])
         self.tell_all(seconds)
 
     def lose(self, before: int, lost: int, after: int, seconds: float) -> None:
@@ -296,6 +298,9 @@ class Scenario:
         if listener.finished_at < self.lost_at + 0.2:  # it had its end before that was lost
             assert set(got) <= self.server.ever[listener.topic]
             return
+        if not listener.told and listener.start is not None:
+            kept = truth.get(number_in(listener.start))
+            assert kept == f"\n{self.ids[listener.start]}", f"{listener.topic}: {listener.start} was lost, and not told"
         first = number_in(listener.start) + 1 if listener.start is not None or listener.topic != MANY else None
         if first is None:
             first = got[0][0]

@@ -183,6 +183,17 @@ CONTROLS = {
         without_life,
         "write(0), listen(2, 0, None), wait(0.3), copy(), write(1), wait(0.3), fail_over(1, 1.0), write(0), wait(1.5)",
     ),
+    "S1, a loss that only its writer knows": Control(
+        lambda patch: patch.setattr("aiopurgatory.streams.writer.has_lost", lambda *_: False),
+        "write(0), listen(2, 0, None), copy(), write(0), write(0), wait(0.3), fail_over(1, 99.0, False), "
+        "write(0), write(0), write(0), wait(0.3), listen(2, 1, 1), listen(2, 1, 2), wait(1.5)",
+    ),
+    "S1, a loss that only its producer knows": Control(
+        lambda patch: patch.setattr("aiopurgatory.streams.writer.has_lost", lambda *_: False),
+        "begin(0, False), append(0), listen(0, 0, None), copy(), append(0), append(0), wait(0.3), "
+        "fail_over(1, 99.0, False), append(0), append(0), append(0), wait(0.3), listen(0, 1, 1), "
+        "listen(0, 1, 2), wait(1.5)",
+    ),
     "S1, generations": Control(
         lambda patch: patch.setattr(writes, "next_generation", lambda page, state: replace(state, server=page.server)),
         "write(0), listen(2, 0, None), copy(), write(1), wait(0.3), fail_over(1, 1.0), write(0), write(0), "

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from bus.waits import LOOPS  # type: ignore[import-not-found]
 
 from aiopurgatory import GoneError, NotFoundError
 from aiopurgatory.streams import Event, EventLog, Follow, MemoryLog
@@ -19,12 +20,6 @@ from aiopurgatory.testing import check_invariants
 from aiopurgatory.testing.manual_clock import settle
 
 from .conftest import assert_no_tasks, data_of
-
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
-with suppress(ImportError):
-    import uvloop
-
-    LOOPS["uvloop"] = uvloop.new_event_loop
 
 
 @pytest.fixture
@@ -55,10 +50,6 @@ async def waiting(log: EventLog) -> None:
     """Let a consumer take both events, and wait."""
     await settle(lambda: True)
     assert log.statistics().listeners == 1
-
-
-async def consume(log: EventLog) -> list[str]:
-    return await data_of(log, "x")
 
 
 async def cancel_after(turns: int, task: asyncio.Task[Any]) -> None:
@@ -170,7 +161,7 @@ async def test_cancelled_while_busy_frees_the_place(log: EventLog) -> None:
 
 @pytest.mark.parametrize("turns", range(8))
 async def test_cancelled_at_any_moment_frees_the_place(log: EventLog, turns: int) -> None:
-    task = asyncio.create_task(consume(log))
+    task = asyncio.create_task(data_of(log, "x"))
     await cancel_after(turns, task)
     await left(log)
 
@@ -178,7 +169,7 @@ async def test_cancelled_at_any_moment_frees_the_place(log: EventLog, turns: int
 @pytest.mark.parametrize("turns", range(6))
 async def test_cancelled_before_the_log_has_started_frees_the_place(turns: int) -> None:
     log = MemoryLog()
-    await cancel_after(turns, asyncio.create_task(consume(log)))
+    await cancel_after(turns, asyncio.create_task(data_of(log, "x")))
     await left(log)
     await log.aclose()
 
@@ -200,7 +191,7 @@ async def test_timeout_frees_the_place_and_loses_nothing(log: EventLog) -> None:
 async def test_cancelled_by_anyio_while_cleaning_up_frees_the_place(log: EventLog) -> None:
     async def follow() -> None:
         try:
-            await consume(log)
+            await data_of(log, "x")
         finally:
             await anyio.sleep(60)  # cancelled, too
 

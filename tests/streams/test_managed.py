@@ -14,6 +14,7 @@ from private_servers import Postgres, Redis, Server, program
 asyncpg = pytest.importorskip("asyncpg")
 pytest.importorskip("redis")
 
+from bus.conftest import made  # type: ignore[import-not-found] # noqa: E402
 from bus.servers import ClusterRedis, PgBouncer, no_connections, run_sql  # type: ignore[import-not-found] # noqa: E402
 
 from aiopurgatory import GoneError, PurgatoryError  # noqa: E402
@@ -25,7 +26,7 @@ from aiopurgatory.streams.postgres import PostgresLog, tables_sql  # noqa: E402
 from aiopurgatory.streams.redis import RedisLog  # noqa: E402
 from aiopurgatory.streams.writes import RECENT  # noqa: E402
 
-from .conftest import data_of, log_at, make_tables, until  # noqa: E402
+from .conftest import LogPostgres, ended, log_at, until  # noqa: E402
 
 
 class WithAof(Redis):
@@ -76,11 +77,10 @@ async def test_postgres_restored_dump_is_another_life(own_postgres: Postgres, to
 async def test_postgres_crash_that_loses_commits_is_told() -> None:
     """With synchronous_commit=off, as some servers have it. Other processes would use the lost numbers."""
 
-    class Careless(Postgres):
+    class Careless(LogPostgres):
         settings = ("synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=1GB")
 
     with Careless() as server:
-        await make_tables(server.url())
         async with PostgresLog(server.url()) as writer:
             kept = await writer.append("room", "kept")
             await run_sql(server.url(), "CHECKPOINT")
@@ -97,8 +97,7 @@ async def test_postgres_crash_that_loses_commits_is_told() -> None:
 
 async def test_postgres_restart_takes_no_listener_s_place() -> None:
     """Each start is another life of the data, but ids of earlier lives stay valid: nothing was lost."""
-    with Postgres() as server:
-        await make_tables(server.url())
+    with LogPostgres() as server:
         async with PostgresLog(server.url()) as log:
             ids, live = [await log.append("room", "0")], log.follow("room")
             for number in range(1, 4):
@@ -116,8 +115,7 @@ async def test_postgres_restart_takes_no_listener_s_place() -> None:
 async def test_postgres_that_hides_its_wal_and_identity_is_used(function: str) -> None:
     """As Aurora does without logical replication."""
     name = function.partition("(")[0]
-    with Postgres() as server:
-        await make_tables(server.url())
+    with LogPostgres() as server:
         await run_sql(
             server.url(),
             f"""SET allow_system_table_mods = on; ALTER FUNCTION pg_catalog.{name}() RENAME TO {name}_was;
@@ -126,15 +124,13 @@ async def test_postgres_that_hides_its_wal_and_identity_is_used(function: str) -
         )
         async with PostgresLog(server.url()) as log:
             await log.append("room", "a")
-            await log.end("room")
-            assert await data_of(log, "room") == ["a", "done"]
+            assert await ended(log, "room") == ["a", "done"]
 
 
 async def test_postgres_standby_names_itself(own_postgres: Postgres) -> None:
     """As behind an address that leads to a standby while the bus has the primary."""
     says = "it is a standby: add target_session_attrs=read-write to the dsn"
-    with Postgres() as server:
-        await make_tables(server.url())
+    with LogPostgres() as server:
         server.kill()
         server.run(["touch", f"{server.folder}/data/standby.signal"])
         server.start()
@@ -152,11 +148,7 @@ async def test_postgres_standby_names_itself(own_postgres: Postgres) -> None:
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
 async def test_postgres_behind_pgbouncer(own_postgres: Postgres, topic: str, mode: str) -> None:
-    try:
-        bouncer = PgBouncer(own_postgres, mode)
-    except FileNotFoundError as exc:
-        pytest.skip(f"{exc}: make programs")
-    with bouncer:
+    with made(PgBouncer, own_postgres, mode) as bouncer:
         async with PostgresBus(own_postgres.url(), []) as bus:
             log = PostgresLog(bouncer.url(), bus=bus)
             if mode == "transaction":
@@ -167,8 +159,7 @@ async def test_postgres_behind_pgbouncer(own_postgres: Postgres, topic: str, mod
                 return
             async with log:
                 await asyncio.gather(*[log.append(topic, str(number)) for number in range(20)])
-                await log.end(topic)
-                assert len(await data_of(log, topic)) == 21
+                assert len(await ended(log, topic)) == 21
 
 
 async def test_postgres_pool_of_ones_own_stays_open(own_postgres: Postgres, topic: str) -> None:
@@ -178,19 +169,17 @@ async def test_postgres_pool_of_ones_own_stays_open(own_postgres: Postgres, topi
             assert pool.get_size() <= 2
             async with pool.acquire() as connection, connection.transaction():
                 await log.append(topic, "paid", connection=connection)
-            await log.end(topic)
-            assert (await data_of(log, topic))[-2:] == ["paid", "done"]
+            assert (await ended(log, topic))[-2:] == ["paid", "done"]
         assert await pool.fetchval("SELECT 1") == 1
     with pytest.raises(ValueError, match="pool must be a pool of asyncpg, or None, got 4"):
         PostgresLog(own_postgres.url(), pool=4)
 
 
 async def test_postgres_append_is_one_statement(topic: str) -> None:
-    class Told(Postgres):
+    class Told(LogPostgres):
         settings = ("log_statement=all",)
 
     with Told() as server:
-        await make_tables(server.url())
         async with PostgresLog(server.url(), heartbeat=60.0) as log:
             with open(f"{server.folder}/log") as file:  # noqa: ASYNC230
                 text = ""
@@ -205,18 +194,16 @@ async def test_postgres_append_is_one_statement(topic: str) -> None:
 
 
 @pytest.mark.parametrize(("recent", "least", "most"), [(RECENT, 500, 1_000), (0, 1_500, 3_000)], ids=["", "control"])
-@pytest.mark.parametrize("kind", [Postgres, WithAof])
+@pytest.mark.parametrize("kind", [LogPostgres, WithAof])
 async def test_append_with_an_id_writes_few_bytes(
     monkeypatch: pytest.MonkeyPatch, kind: type[Server], recent: int, least: int, most: int
 ) -> None:
     """A topic remembers 64 writers, and each id is one."""
     monkeypatch.setattr("aiopurgatory.streams.writes.RECENT", recent)
     with kind() as server:
-        if kind is Postgres:
-            await make_tables(server.url())
 
         async def written() -> int:
-            if kind is Postgres:
+            if kind is LogPostgres:
                 return int(await run_sql(server.url(), "SELECT pg_current_wal_lsn() - '0/0' + $1", 0))
             return sum(path.stat().st_size for path in Path(server.folder).rglob("*.aof"))  # noqa: ASYNC240
 

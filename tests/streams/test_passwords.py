@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 from bus.servers import bus_on  # type: ignore[import-not-found]
-from private_servers import Postgres, Redis, Server
+from private_servers import Server
 from redis.asyncio import Redis as Client
 
 from aiopurgatory.bus import BusConnectError
@@ -21,7 +21,7 @@ from aiopurgatory.streams import StoreDownError
 from aiopurgatory.streams.postgres import PostgresLog
 from aiopurgatory.streams.redis import RedisLog
 
-from .conftest import log_at, started, until
+from .conftest import LogPostgres, log_at, until
 
 TIMES: dict[str, Any] = {"heartbeat": 0.2, "timeout": 0.5}
 
@@ -60,10 +60,9 @@ class Secrets:
                 await client.execute_command("CLIENT", "KILL", "USER", "bus")
 
 
-@pytest.fixture(params=[Redis, Postgres], ids=["redis", "postgres"])
-def secrets(request: pytest.FixtureRequest) -> Iterator[Secrets]:
-    for server in started(request.param):
-        yield Secrets(server)
+@pytest.fixture
+def secrets(own_server: Server) -> Secrets:
+    return Secrets(own_server)
 
 
 async def test_log_asks_for_the_password_of_each_connection(secrets: Secrets) -> None:
@@ -106,7 +105,7 @@ async def test_start_without_a_password_says_why(secrets: Secrets) -> None:
         await log_at(secrets.url, password=refuse, **TIMES).start()
 
 
-@pytest.mark.parametrize("secrets", [Postgres], indirect=True)
+@pytest.mark.parametrize("own_server", [LogPostgres], indirect=True)
 async def test_password_file_is_read_for_each_connection(secrets: Secrets, tmp_path: Path) -> None:
     file = tmp_path / "passfile"
     file.touch(0o600)

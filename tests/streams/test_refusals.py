@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
-from bus.servers import bus_on  # type: ignore[import-not-found]
+from bus.servers import bus_on, session  # type: ignore[import-not-found]
 from private_proxy import Proxy
 from private_servers import Postgres, Redis, Server
 
@@ -27,7 +28,7 @@ from aiopurgatory.streams import StoreDownError, StoreError, postgres
 from aiopurgatory.streams.postgres import PostgresLog
 from aiopurgatory.streams.redis import RedisLog
 
-from .conftest import data_of, log_at, until
+from .conftest import data_of, ended, log_at, until
 
 #: Refuses each commit with an SQLSTATE.
 REFUSE = """
@@ -47,12 +48,15 @@ until (now[1] - begun[1]) + (now[2] - begun[2]) / 1000000 > 1.5
 """
 
 
+#: Expects an error that is no outage.
+mistake = partial(pytest.raises, StoreError, check=lambda exc: not isinstance(exc, StoreDownError))
+
+
 @pytest.fixture
 async def admin(own_postgres: Postgres) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(own_postgres.url())
-    yield connection
-    await connection.execute(ALLOW)
-    await connection.close()
+    async with session(own_postgres) as connection:
+        yield connection
+        await connection.execute(ALLOW)
 
 
 @pytest.mark.parametrize(
@@ -86,16 +90,15 @@ async def test_postgres_mistake_is_said_at_once(
 ) -> None:
     async with log_at(own_postgres.url()) as log:
         await admin.execute(REFUSE.format(code=code))
-        with pytest.raises(StoreError, match="refused") as raised:
+        with mistake(match="refused"):
             await log.append(topic, "a")
-        assert not isinstance(raised.value, StoreDownError)
 
 
 async def test_postgres_start_without_privileges_says_what_to_grant(
     own_postgres: Postgres, admin: asyncpg.Connection
 ) -> None:
     await admin.execute("DROP ROLE IF EXISTS reader; CREATE ROLE reader LOGIN PASSWORD 'secret'")
-    log = PostgresLog(own_postgres.url().replace("bus:", "reader:"))
+    log = PostgresLog(own_postgres.url(user="reader:secret"))
     with pytest.raises(PurgatoryError, match=r"permission denied.*grant SELECT, INSERT, UPDATE and DELETE"):
         await log.start()
 
@@ -137,8 +140,7 @@ async def test_redis_that_is_busy_while_a_log_connects_keeps_its_ids(own_redis: 
         await script
         for number in range(1, 40):
             await (one, other)[number % 2].append(topic, str(number))
-        await one.end(topic)
-        assert await data_of(one, topic, mark) == [*map(str, range(40)), "done"]
+        assert await ended(one, topic, mark) == [*map(str, range(40)), "done"]
 
 
 async def test_error_of_commits_stays_while_reads_succeed(
@@ -158,49 +160,43 @@ async def test_error_of_commits_stays_while_reads_succeed(
 
 
 async def test_redis_out_of_memory_in_a_script_is_an_outage(own_redis: Redis, topic: str) -> None:
-    async with RedisLog(own_redis.url()) as log, Client.from_url(own_redis.url()) as client:
+    async with RedisLog(own_redis.url()) as log:
         await log.append(topic, "a")  # a script's first call is not refused
-        await client.config_set("maxmemory", "1")
+        await own_redis.asked("CONFIG SET maxmemory 1")
         appending = asyncio.create_task(log.append(topic, "b"))
         await until(lambda: "OOM" in str(log.statistics().error))
-        await client.config_set("maxmemory", "0")
+        await own_redis.asked("CONFIG SET maxmemory 0")
         assert await appending
 
 
-async def _limit(client: Client, commands: str, keys: str = "*", channels: str = "*") -> None:
-    """Make the user ``limited``, who may use *commands*."""
-    options: dict[str, Any] = {"keys": keys, "channels": channels, "passwords": ["+secret"]}
-    await client.acl_setuser("limited", reset=True, enabled=True, commands=commands.split(), **options)
+#: Makes a user who may use some commands.
+LIMIT = "ACL SETUSER limited reset on >secret ~* &*"
 
 
 async def test_redis_start_without_rights_names_the_command(own_redis: Redis) -> None:
-    async with Client.from_url(own_redis.url()) as client:
-        await _limit(client, "+@all -eval -evalsha")
-        with pytest.raises(PurgatoryError, match=r"permissions to run the 'evalsha' command; its user needs \+eval"):
-            await RedisLog(own_redis.url().replace("bus:", "limited:")).start()
+    await own_redis.asked(f"{LIMIT} +@all -eval -evalsha")
+    with pytest.raises(PurgatoryError, match=r"permissions to run the 'evalsha' command; its user needs \+eval"):
+        await RedisLog(own_redis.url(user="limited:secret")).start()
 
 
 async def test_redis_forbidden_command_is_said_at_once_and_nothing_is_appended(own_redis: Redis, topic: str) -> None:
     """A script that fails is not rolled back: a new version without its event would be an event that is lost."""
-    async with Client.from_url(own_redis.url()) as client, RedisLog(own_redis.url()) as permitted:
+    async with RedisLog(own_redis.url()) as permitted:
         await permitted.append(topic, "a")
-        await _limit(client, "+@all -xadd")
-        async with RedisLog(own_redis.url().replace("bus:", "limited:")) as log:
+        await own_redis.asked(f"{LIMIT} +@all -xadd")
+        async with RedisLog(own_redis.url(user="limited:secret")) as log:
             for _ in range(2):
-                with pytest.raises(StoreError, match=r"ACL failure.*'xadd'|can't run this command") as raised:
+                with mistake(match=r"ACL failure.*'xadd'|can't run this command"):
                     await log.append(topic, "b")
-                assert not isinstance(raised.value, StoreDownError)
         await permitted.append(topic, "c")
-        await permitted.end(topic)
-        assert await data_of(permitted, topic) == ["a", "c", "done"]
+        assert await ended(permitted, topic) == ["a", "c", "done"]
 
 
 async def test_redis_key_of_another_type_is_a_mistake(own_redis: Redis, topic: str) -> None:
-    async with RedisLog(own_redis.url()) as log, Client.from_url(own_redis.url()) as client:
-        await client.set(f"events:{{{topic}}}:state", "of another program")
-        with pytest.raises(StoreError, match="WRONGTYPE") as raised:
+    await own_redis.asked(f"SET 'events:{{{topic}}}:state' other")
+    async with RedisLog(own_redis.url()) as log:
+        with mistake(match="WRONGTYPE"):
             await log.append(topic, "a")
-        assert not isinstance(raised.value, StoreDownError)
 
 
 @pytest.mark.parametrize("is_late", [False, True])

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bus.conftest import made  # type: ignore[import-not-found]
 from private_servers import Redis, free_port, program
 
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.bus.redis import RedisBus
 from aiopurgatory.streams.redis import RedisLog
 
-from .conftest import started, until
+from .conftest import until
 
 PAGE = Path(__file__).parents[2] / "docs" / "workers.md"
 
@@ -65,17 +66,15 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with ExitStack() as stack:
-        for server in started(Redis):
-            stack.callback(server.remove)
-            replica = stack.enter_context(Redis())
-            asyncio.run(server.asked("CONFIG SET masteruser bus masterauth secret"))
-            asyncio.run(replica.replicate(server))
-            stack.enter_context(Sentinel(server))
-            cluster = Cluster(server, replica, tmp_path)
-            proxy = cluster.proxy()
-            stack.callback(proxy.wait)
-            stack.callback(proxy.terminate)
-            yield cluster
+        server, replica = (stack.enter_context(made(Redis)) for _ in range(2))
+        asyncio.run(server.asked("CONFIG SET masteruser bus masterauth secret"))
+        asyncio.run(replica.replicate(server))
+        stack.enter_context(Sentinel(server))
+        cluster = Cluster(server, replica, tmp_path)
+        proxy = cluster.proxy()
+        stack.callback(proxy.wait)
+        stack.callback(proxy.terminate)
+        yield cluster
 
 
 @pytest.mark.timeout(90)

@@ -21,7 +21,7 @@ from aiopurgatory.streams import StoreDownError, postgres
 from aiopurgatory.streams.postgres import PostgresLog
 from aiopurgatory.streams.redis import RedisLog
 
-from .conftest import data_of, log_at, until
+from .conftest import ended, log_at, until
 
 MIB = 1 << 20
 
@@ -40,8 +40,7 @@ async def test_redis_read_of_large_events_loads_few(own_redis: Redis, topic: str
         for _ in range(64):
             await log.append(topic, "x" * MIB)
         before = await peak()
-        await log.end(topic)
-        counts = [len(data) for data in await data_of(log, topic)]
+        counts = [len(data) for data in await ended(log, topic)]
         assert counts[small:] == [MIB] * 64 + [4]
         assert await peak() - before < 24 * MIB
 

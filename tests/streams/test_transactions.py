@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from private_servers import Postgres
 
-asyncpg = pytest.importorskip("asyncpg")
+pytest.importorskip("asyncpg")
 
-from aiopurgatory.streams import EndedError, TopicExistsError  # noqa: E402
-from aiopurgatory.streams.postgres import PostgresLog  # noqa: E402
+from bus.servers import session  # type: ignore[import-not-found]
 
-from .conftest import data_of, until  # noqa: E402
+from aiopurgatory.streams import EndedError, TopicExistsError
+from aiopurgatory.streams.postgres import PostgresLog
+
+from .conftest import data_of, ended, until
 
 
 @pytest.fixture
 async def connection(own_postgres: Postgres) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(own_postgres.url())
-    await connection.execute("CREATE TABLE IF NOT EXISTS orders (id int)")
-    yield connection
-    await connection.close()
+    async with session(own_postgres) as connection:
+        yield connection
 
 
 @pytest.fixture
@@ -58,17 +58,17 @@ async def test_append_concurrent_transactions_keep_order_and_numbers(
     """Some are rolled back, others append to the topic without a transaction. All begin it at the same time."""
 
     async def write(writer: int) -> list[str]:
-        connection, made = await asyncpg.connect(own_postgres.url()), list[str]()
-        for number in range(10):
-            transaction = connection.transaction()
-            await transaction.start()
-            made += [await log.append(topic, f"{writer}.{number}", connection=connection)]
-            if number % 3 == 2:
-                await transaction.rollback()
-                made.pop()
-            else:
-                await transaction.commit()
-        await connection.close()
+        made = list[str]()
+        async with session(own_postgres) as connection:
+            for number in range(10):
+                transaction = connection.transaction()
+                await transaction.start()
+                made += [await log.append(topic, f"{writer}.{number}", connection=connection)]
+                if number % 3 == 2:
+                    await transaction.rollback()
+                    made.pop()
+                else:
+                    await transaction.commit()
         return made
 
     async def append() -> list[str]:
@@ -126,8 +126,7 @@ async def test_append_of_others_waits_for_a_long_transaction(log: PostgresLog, c
         waiting = asyncio.ensure_future(log.append(topic, "second"))
         await until(lambda: log.statistics().error is not None)
     await waiting
-    await log.end(topic)
-    assert await data_of(log, topic) == ["first", "second", "done"]
+    assert await ended(log, topic) == ["first", "second", "done"]
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
@@ -146,5 +145,4 @@ async def test_append_in_a_transaction_of_psycopg(
         await log.append(topic, "b", id="b")  # it was committed
         async with connection.transaction():
             await log.append(topic, "c", connection=connection)
-    await log.end(topic)
-    assert await data_of(log, topic) == ["a", "b", "c", "done"]
+    assert await ended(log, topic) == ["a", "b", "c", "done"]

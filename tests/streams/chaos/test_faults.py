@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 from private_proxy import Proxy
-from private_servers import DurableRedis, Postgres, Redis, Server
+from private_servers import DurableRedis, Redis, Server
 
-from ..conftest import make_tables, until
+from ..conftest import LogPostgres, until
 from .audience import Audience
 from .fleet import Fleet
 
@@ -28,14 +28,11 @@ async def show(
     kind: type[Server], *, each: int = EACH, restless: float | None = None, **log: float
 ) -> AsyncIterator[tuple[Server, Fleet, Audience]]:
     """A server, three workers, a producer of four runs, and their audience."""
-    with kind() as server:
-        if kind is Postgres:
-            await make_tables(server.url())
-        with Fleet(server.url(), log=log) as fleet:
-            await fleet.until_up()
-            audience = Audience(fleet.ports, TOPICS, each, restless)
-            fleet.produce(TOPICS, EVENTS, RATE, lease=5.0)
-            yield server, fleet, audience
+    with kind() as server, Fleet(server.url(), log=log) as fleet:
+        await fleet.until_up()
+        audience = Audience(fleet.ports, TOPICS, each, restless)
+        fleet.produce(TOPICS, EVENTS, RATE, lease=5.0)
+        yield server, fleet, audience
 
 
 def assert_whole(audience: Audience, hanging: int) -> None:
@@ -44,7 +41,7 @@ def assert_whole(audience: Audience, hanging: int) -> None:
     assert (audience.lost(EVENTS), audience.doubled(), audience.reordered(), audience.gone()) == (0, 0, 0, 0)
 
 
-each_kind = pytest.mark.parametrize("kind", [DurableRedis, Postgres])
+each_kind = pytest.mark.parametrize("kind", [DurableRedis, LogPostgres])
 
 
 @each_kind
