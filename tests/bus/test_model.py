@@ -66,7 +66,7 @@ CONTROLS: dict[str, tuple[type, str, Any]] = {
     "R2 in flight until acknowledged": (Outbox, "put_back", forget_at_break),
     "R2 sent again if published in flight": (Outbox, "put", put_if(lambda it, key, _: key not in it._in_flight)),
     "R3 the echo, and not a ping": (Echo, "acknowledged", ping),
-    "R3 a timeout": (Echo, "_overdue_at", lambda self: inf),
+    "R3 a timeout": (Echo, "overdue_at", lambda self: inf),
     "R5 collapse": (Outbox, "put", put_if(lambda it, *_: len(it) < 2)),
     "R5 limits add up": (Outbox, "put", put_if(lambda it, key, most: key not in it._waiting or most == inf)),
 }

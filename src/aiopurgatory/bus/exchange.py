@@ -164,7 +164,11 @@ class Exchange:
 
     def next_at(self) -> float:
         """Return the latest time for the next tick(). Any other call may change it."""
-        return min(self.echo.next_at() if self._confirmed else inf, self._everything.due_at)
+        if not self._confirmed:
+            return self._everything.due_at
+        # No probe is sent while messages are read: the loop would wake again and again for it.
+        echo_at = self.echo.next_at() if self.reads_from() is None else self.echo.overdue_at()
+        return min(echo_at, self._everything.due_at)
 
     def tick(self, now: float) -> None:
         """Check everything if that is due. messages() sends probes, and Echo tells overdue answers."""

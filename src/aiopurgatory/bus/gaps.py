@@ -80,17 +80,17 @@ class Echo:
             self.echoed_at = self._unechoed.popleft()[1]
 
     def is_overdue(self, now: float) -> bool:
-        return now >= self._overdue_at()
+        return now >= self.overdue_at()
 
     def next_at(self) -> float:
         """Return the time at which a probe is due or an answer is overdue."""
-        return min(self.probe_at(), self._overdue_at())
+        return min(self.probe_at(), self.overdue_at())
 
     def probe_at(self) -> float:
         # Counted from the last message, not from its echo: later and later echoes must not delay the probe.
         return inf if self.is_unacknowledged() else self._sent_at + self._heartbeat
 
-    def _overdue_at(self) -> float:
+    def overdue_at(self) -> float:
         unechoed_since = self._unechoed[0][1] if self._unechoed else inf
         return min(unechoed_since, self._unacknowledged_since) + self._timeout
 
