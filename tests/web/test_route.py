@@ -105,8 +105,8 @@ async def test_route_takes_since_keys_client_and_group_from_the_scope(polls: Pol
     )
     exchange, poll = await parked(route, client=("127.0.0.1", 7))
     found = polls.polling.statistics()
-    assert (polls.purgatory.watched_entries, found.clients, found.groups) == (2, 1, 1)
-    polls.publish()
+    assert (polls.purgatory.watched_entries, found.clients, found.groups) == (3, 1, 1)
+    polls.source.values["n"] = 1
     polls.polling.notify("b")
     await poll
     assert exchange.sent[1]["body"] == b"n 0 1"

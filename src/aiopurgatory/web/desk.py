@@ -225,7 +225,6 @@ class Desk:
         name: labels the statistics; None: the purgatory's.
         observers: are told beside the purgatory's.
         stop_signals: whether stop signals close it.
-        adds_keys: a client's keys are watched in addition to its resource; default: in place of it.
     """
 
     def __init__(
@@ -237,7 +236,6 @@ class Desk:
         name: str | None = None,
         observers: Iterable[Observer] = (),
         stop_signals: bool = True,
-        adds_keys: bool = False,
     ) -> None:
         if name is not None:
             require_name("name", name)
@@ -251,7 +249,6 @@ class Desk:
         self._polling = polling
         self._observers = checked_observers(observers)
         self._stop_signals = stop_signals
-        self._adds_keys = adds_keys
         self.places = Places(self.policy.max_per_group)
         self._newcomers = Newcomers()
         self.refusals: Final = Refusals(self.policy.retry_after)
@@ -316,8 +313,8 @@ class Desk:
     def place(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
         """Park *op*. Raises: as park(); or an error of its try_complete()."""
         self.places.take(op)
-        keys = (op.resource,) if request.keys is None else request.keys
-        self.purgatory.watch(op, (op.resource, *checked_keys(keys)) if self._adds_keys else keys)
+        more = () if request.keys is None else checked_keys(request.keys)
+        self.purgatory.watch(op, (op.resource, *more))
 
     def leave(self, poll: ClientOperation[Any]) -> None:
         """Release the place of *poll*. Idempotent."""

@@ -155,8 +155,8 @@ class LongPollRoute(Endpoint):
         since: the client's version; default: the one in If-None-Match.
         wait: the client's wait, as seconds or as text like ``10s``; None: it asked for none. Default: the ``wait`` of
             the query, or else of Prefer.
-        keys: the keys to watch; default: *resource* alone. For a log, these are in addition to the topic. One such as
-            ``("user", 7)`` ends that user's polls: ``purgatory.cancel_for_key(("user", 7))``, or ``log.purgatory``.
+        keys: the keys to watch in addition to *resource*; default: none. One such as ``("user", 7)`` ends that user's
+            polls: ``purgatory.cancel_for_key(("user", 7))``, or ``log.purgatory``.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that the poll's place counts against, as for ``LongPolling.answer()``; default: none.
         respond: makes the answer, whether or not there is something new: it gets an Answer, and returns body, status
@@ -267,7 +267,7 @@ class EventRoute(Endpoint):
         resource: the streamed resource; default: the path's only parameter.
         since: the client's version if it sent no Last-Event-ID; default: None. For an EventLog, the default is the
             ``after`` of the query.
-        keys: the keys to watch, as for LongPollRoute; default: *resource* alone.
+        keys: the keys to watch in addition, as for LongPollRoute; default: none.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
         until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is
