@@ -212,12 +212,8 @@ def after_of_query(scope: Scope) -> str | None:
     return _in_query(scope, b"after", MAX_FIELD) or None
 
 
-def lines(scope: Scope, header: bytes) -> list[bytes]:
-    """Return the lines of a header."""
-    return [value for name, value in scope["headers"] if name == header]
-
-
-def joined(found: list[bytes]) -> str | None:
-    """Join the lines of a header into one list (RFC 9110). Returns: None if there are none, or together too many."""
+def joined(scope: Scope, header: bytes) -> str | None:
+    """Join the lines of *header* into one list (RFC 9110). Returns: None if there are none, or together too many."""
+    found = [value for name, value in scope["headers"] if name == header]
     text = b", ".join(found)
     return text.decode("latin-1") if found and len(text) <= MAX_FIELD else None

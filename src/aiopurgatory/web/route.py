@@ -15,7 +15,7 @@ from .answer import NO_STORE, REFUSALS, Answer, RequestError
 from .connected import Message, Receive, Scope, Send, deliver, ignore, listener, send_answer, start_of
 from .poll import Answering, answer_poll
 from .polling import events_of
-from .request import PollRequest, RequestScope, Respond, after_of_query, joined, lines, read_body, wait_of_query
+from .request import PollRequest, RequestScope, Respond, after_of_query, joined, read_body, wait_of_query
 from .stream import EventStream
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class LongPollRoute(Endpoint):
         await send_answer(answer, send)
 
     def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
-        prefer, known = joined(lines(scope, b"prefer")), joined(lines(scope, b"if-none-match"))
+        prefer, known = joined(scope, b"prefer"), joined(scope, b"if-none-match")
         return {"prefer": prefer, "if_none_match": known, "respond": self._respond}
 
 
@@ -309,7 +309,7 @@ class EventRoute(Endpoint):
                     await deliver(send, *unsent, {"type": _BODY, "body": last})
 
     def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
-        last = joined(lines(scope, b"last-event-id")[-1:])
+        last = joined(scope, b"last-event-id")
         return {"since": last} if last else {}
 
 
