@@ -122,12 +122,6 @@ class PollRequest(NamedTuple, Generic[K]):
     respond: Respond | None = None
     until: float | None = None
 
-    def known(self) -> tuple[str, ...]:
-        """The versions that the client has."""
-        if self.since is not None:
-            return (self.since,)
-        return entity_tags(self.if_none_match) if self.if_none_match else ()
-
 
 class Parameters(dict[str, str]):
     """Texts by name. The first of a repeated name counts. ``[...]`` answers 400 if the name is missing."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
 
 from ..arguments import Items, require_function, require_items, require_plain_function
 from .answer import NO_STORE, REFUSALS, Answer, RequestError
-from .connected import Message, Receive, Scope, Send, deliver, ignore, listener, send_answer, start_of
+from .connected import Message, Receive, Scope, Send, deliver, ignore, is_disconnect, listener, send_answer, start_of
 from .poll import Answering, answer_poll
 from .polling import events_of
 from .request import PollRequest, RequestScope, Respond, after_of_query, joined, read_body, wait_of_query
@@ -323,7 +323,9 @@ async def _send_events(stream: EventStream[Any], unsent: list[Message], chunk: b
         try:  # not deliver(): this is the hot path
             await send(message)
         except (OSError, RuntimeError) as exc:
-            stream.leave_by(exc)
+            if not is_disconnect(exc):
+                raise
+            stream.leave()
             return
         if unsent:
             unsent.clear()

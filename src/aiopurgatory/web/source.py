@@ -12,7 +12,7 @@ from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyEr
 from .desk import Desk, Parked
 from .poll import Content, LongPoll, ReadPoll
 from .reads import Asking, Reader, State
-from .request import ANY, K, PollRequest
+from .request import ANY, K, PollRequest, entity_tags
 from .stream import EventFeed, event
 
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
@@ -123,7 +123,7 @@ class StateFeed(EventFeed, Asking, Generic[K]):
         self.is_awaited = states.reader.peek is None
         self._reader, self._resource = states.reader, request.resource
         #: The versions that the client has.
-        self.known = request.known()
+        self.known = entity_tags(request.if_none_match or "") if request.since is None else (request.since,)
         #: The last version that was read, and the last result of version(), which may be older. Empty: none yet.
         self.version = self._seen = ""
         #: The answer to a poll without news: its status, where 304 answers an If-None-Match; whether it has the body.

@@ -18,7 +18,6 @@ from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..sse import event_text
 from ..waits import UntilEnded
 from .answer import NO_STORE, REFUSALS, Answer, DisconnectedError, ExpiredError, ReadFailedError, ReplacedError, as_text
-from .connected import is_disconnect
 from .desk import SLOTS, ClientOperation, Desk, Policy
 from .request import K, PollRequest
 
@@ -187,12 +186,6 @@ class EventStream(StreamWait, ClientOperation[K]):
             return ReadFailedError("the source did not answer in time") if self.is_reading else DisconnectedError()
         failure = self.exception() if self.done() and not self.cancelled() else None
         return failure or PurgatoryClosedError("the server stops")
-
-    def leave_by(self, exc: OSError | RuntimeError) -> None:
-        """send() has raised *exc*: the client has disconnected. Raises: *exc*, if it means something else."""
-        if not is_disconnect(exc):
-            raise exc
-        self.leave()
 
     def close(self) -> None:
         """Release the place. A second call does nothing."""
