@@ -193,15 +193,16 @@ class Outages:
         self._next = -inf
 
     async def watch(self, read: Callable[[], Awaitable[Any]]) -> Any:
-        """Await *read()*. Raises: ReadFailedError: it failed; an answer such as GoneError is no failure."""
+        """Await *read()*. Raises: ReadFailedError: it failed; an answer such as GoneError is no failure.
+
+        If its task was cancelled, no poll waits for it any more, and it fails for that reason.
+        """
         try:
             return await read()
         except (Exception, asyncio.CancelledError) as exc:  # a closed pool may raise CancelledError
-            is_wanted = not cancellations()  # otherwise no poll waits for it, and it fails since it ends
-            if is_answer(exc) or (isinstance(exc, asyncio.CancelledError) and not is_wanted):
+            if is_answer(exc) or cancellations():
                 raise
-            if is_wanted:
-                self.note(exc)
+            self.note(exc)
             raise ReadFailedError("the source could not be read") from exc
 
     def note(self, exc: BaseException) -> None:
