@@ -149,8 +149,8 @@ _REFUSALS: Final[dict[type[Exception], int | str]] = {
 }
 #: Exceptions that become answers.
 REFUSALS: Final = tuple(_REFUSALS)
-#: Those that a purgatory raises.
-_OF_PURGATORY: Final = (PurgatoryClosedError, PurgatoryFullError)
+#: Those that a handler may raise.
+_OF_HANDLERS: Final = (DisconnectedError, PurgatoryClosedError, PurgatoryFullError)
 
 
 class Refusals:
@@ -168,7 +168,8 @@ class Refusals:
         found = next(found for kind, found in _REFUSALS.items() if isinstance(exc, kind))
         text = str(exc).encode(errors="replace")
         if isinstance(found, int):
-            return Answer(found, text, [NO_STORE, PLAIN_TEXT, *resume_from(getattr(exc, "after", None))])
+            status = exc.status_code if isinstance(exc, DisconnectedError) else found
+            return Answer(status, text, [NO_STORE, PLAIN_TEXT, *resume_from(getattr(exc, "after", None))])
         self.by_reason[found] += 1
         headers = [NO_STORE, (b"retry-after", b"%d" % randint(*self._retry_after)), (b"refused", found.encode())]
         if found == "closed":  # it goes to all polls at once, and a body would take another write for each
@@ -176,10 +177,10 @@ class Refusals:
         return Answer(503, text, [*headers, PLAIN_TEXT])
 
     def answer_handler(self, exc: Exception) -> Answer | None:
-        """Return the answer for *exc*, which has left a handler, maybe in a group; None: no purgatory has raised it."""
-        while isinstance(exc, ExceptionGroup) and exc.split(_OF_PURGATORY)[1] is None:
+        """Return the answer for *exc*, which has left a handler, maybe in a group; None: it is none of ours."""
+        while isinstance(exc, ExceptionGroup) and exc.split(_OF_HANDLERS)[1] is None:
             exc = exc.exceptions[0]
-        return self.answer(exc) if isinstance(exc, _OF_PURGATORY) else None
+        return self.answer(exc) if isinstance(exc, _OF_HANDLERS) else None
 
 
 @final
@@ -192,15 +193,16 @@ class Outages:
         self._next = -inf
 
     async def watch(self, read: Callable[[], Awaitable[Any]]) -> Any:
-        """Await *read()*. Raises: ReadFailedError: it failed; an answer such as GoneError is no failure."""
+        """Await *read()*. Raises: ReadFailedError: it failed; an answer such as GoneError is no failure.
+
+        If its task was cancelled, no poll waits for it any more, and it fails for that reason.
+        """
         try:
             return await read()
         except (Exception, asyncio.CancelledError) as exc:  # a closed pool may raise CancelledError
-            is_wanted = not cancellations()  # otherwise no poll waits for it, and it fails since it ends
-            if is_answer(exc) or (isinstance(exc, asyncio.CancelledError) and not is_wanted):
+            if is_answer(exc) or cancellations():
                 raise
-            if is_wanted:
-                self.note(exc)
+            self.note(exc)
             raise ReadFailedError("the source could not be read") from exc
 
     def note(self, exc: BaseException) -> None:

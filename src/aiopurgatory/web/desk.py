@@ -11,7 +11,7 @@ from math import inf
 from random import random
 from typing import Any, Final, Generic, TypeAlias, final
 
-from ..arguments import require, require_int, require_name, require_number, require_seconds
+from ..arguments import require, require_int, require_number, require_seconds
 from ..clock import running_loop
 from ..core.kit import Observer, checked_keys, checked_observers, core_of
 from ..delayed_operation import DelayedOperation
@@ -223,10 +223,8 @@ class Desk:
     Args:
         policy: None: the default one.
         polling: the object that observers get in opened() and closed(); None: those are not called.
-        name: labels the statistics; None: the purgatory's.
         observers: are told beside the purgatory's.
         stop_signals: whether stop signals close it.
-        adds_keys: a client's keys are watched in addition to its resource; default: in place of it.
     """
 
     def __init__(
@@ -235,24 +233,18 @@ class Desk:
         policy: Policy | None = None,
         *,
         polling: object = None,
-        name: str | None = None,
         observers: Iterable[Observer] = (),
         stop_signals: bool = True,
-        adds_keys: bool = False,
     ) -> None:
-        if name is not None:
-            require_name("name", name)
         if policy is not None and not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy or None, got {policy!r}")
         if not isinstance(stop_signals, bool):
             raise TypeError(f"stop_signals must be a bool, got {stop_signals!r}")
         self.purgatory: Final = purgatory
         self.policy: Final = Policy() if policy is None else policy
-        self.name: Final = purgatory.name if name is None else name
         self._polling = polling
         self._observers = checked_observers(observers)
         self._stop_signals = stop_signals
-        self._adds_keys = adds_keys
         self.places = Places(self.policy.max_per_group)
         self._newcomers = Newcomers()
         self.refusals: Final = Refusals(self.policy.retry_after)
@@ -290,17 +282,14 @@ class Desk:
     def close(self) -> None:
         """Close the purgatory, which answers every client."""
         self.purgatory.close()
-        self._leave_loop()
-
-    async def aclose(self) -> None:
-        await self.purgatory.aclose()
-        self._leave_loop()
-
-    def _leave_loop(self) -> None:
         if self.loop is not None:
             self.loop = None
             if self._polling is not None:
                 core_of(self.purgatory).observers.tell_closed(self._polling, self._observers)
+
+    async def aclose(self) -> None:
+        self.close()
+        await self.purgatory.aclose()
 
     # places
 
@@ -317,8 +306,8 @@ class Desk:
     def place(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
         """Park *op*. Raises: as park(); or an error of its try_complete()."""
         self.places.take(op)
-        keys = (op.resource,) if request.keys is None else request.keys
-        self.purgatory.watch(op, (op.resource, *checked_keys(keys)) if self._adds_keys else keys)
+        more = () if request.keys is None else checked_keys(request.keys)
+        self.purgatory.watch(op, (op.resource, *more))
 
     def leave(self, poll: ClientOperation[Any]) -> None:
         """Release the place of *poll*. Idempotent."""

@@ -32,7 +32,7 @@ class LogEvents(Content[Any]):
     has_ids = True
 
     def __init__(self, log: EventLog, policy: Policy | None) -> None:
-        super().__init__(Desk(log.purgatory, policy, adds_keys=True))
+        super().__init__(Desk(log.purgatory, policy))
         self.log = log
         # An unknown topic is waited for, then there is a 404 to send. If it is an empty one, nothing is waited for.
         self.patience = 0.0 if log.unknown_timeout == inf else log.unknown_timeout * (1 + 2 * SPREAD)

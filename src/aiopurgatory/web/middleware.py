@@ -8,7 +8,7 @@ from typing import final
 
 from ..clock import cancellations
 from ..purgatory import Purgatory
-from .answer import NO_STORE, PLAIN_TEXT, Answer, DisconnectedError
+from .answer import Answer
 from .connected import Inbox, Message, Receive, Scope, Send, client, send_answer
 from .desk import Desk
 from .signals import require_purgatory
@@ -86,8 +86,6 @@ class PurgatoryMiddleware:
         """Return the answer for *exc*, which has left a handler; None: it is none of ours."""
         if isinstance(exc, asyncio.CancelledError):  # of the task, or else of its wait, as by cancel_for_key()
             return None if cancellations() else self._desk.unanswered(is_deserted=False)
-        if isinstance(exc, DisconnectedError):
-            return Answer(exc.status_code, exc.detail.encode(), [NO_STORE, PLAIN_TEXT])
         return self._desk.refusals.answer_handler(exc)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -181,7 +181,7 @@ class Answering(Generic[K]):
                 client's id if it sent no If-None-Match.
             since: the client's version if it does not come in If-None-Match, as in a POST.
             wait: the client's wait if it comes neither in the query nor in Prefer: seconds, or text like ``10s``.
-            keys: the keys to watch; None (default): *resource* alone. Of a log, these are in addition to the topic.
+            keys: the keys to watch in addition to *resource*; None (default): none.
             client: the client's id. Its newer poll of the same resource ends its older one, with status 409. So the id
                 must be one per tab or process, and nobody else must be able to guess or send it: 128 random bits, or
                 with a login, a tuple of the user and those. None (default): unknown.

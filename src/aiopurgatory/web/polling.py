@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, final
 
-from ..arguments import require_hashable, require_text
+from ..arguments import require_hashable, require_name, require_text
 from ..core.kit import Observer, announce_check, checked_limit, core_of
 from ..delayed_operation import DelayedOperation
 from ..errors import PurgatoryFullError
@@ -114,14 +114,14 @@ class LongPolling(Starting, Answering[K]):
         require_purgatory(purgatory)
         reader = Reader[K](source, max_body_bytes, max_reads)
         require_text("media_type", media_type)
-        self._desk: Final = Desk(
-            purgatory, policy, polling=self, name=name, observers=observers, stop_signals=stop_signals
-        )
+        if name is not None:
+            require_name("name", name)
+        self._desk: Final = Desk(purgatory, policy, polling=self, observers=observers, stop_signals=stop_signals)
         super().__init__(States(self._desk, reader, media_type.encode("latin-1")))
         self._kept: Final = reader.kept
         self.purgatory: Final = purgatory
         self.policy: Final = self._desk.policy
-        self.name: Final = self._desk.name
+        self.name: Final = purgatory.name if name is None else name
 
     def __repr__(self) -> str:
         return f"<LongPolling in {self.purgatory!r}>"

@@ -112,7 +112,7 @@ class Kept(Generic[V]):
         """Keep *value*, of *size* bytes, in place of an earlier one, unless the resource or version is a long one."""
         self._drop(wanted)
         size += _ENTRY
-        if size <= self._max_bytes and is_short(*wanted[:2]):
+        if size <= self._max_bytes and is_short(wanted[0], wanted[1]):
             self._entries[wanted] = value, size
             self.bytes += size
             while self.bytes > self._max_bytes:

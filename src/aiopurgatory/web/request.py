@@ -122,12 +122,6 @@ class PollRequest(NamedTuple, Generic[K]):
     respond: Respond | None = None
     until: float | None = None
 
-    def known(self) -> tuple[str, ...]:
-        """The versions that the client has."""
-        if self.since is not None:
-            return (self.since,)
-        return entity_tags(self.if_none_match) if self.if_none_match else ()
-
 
 class Parameters(dict[str, str]):
     """Texts by name. The first of a repeated name counts. ``[...]`` answers 400 if the name is missing."""
@@ -212,12 +206,8 @@ def after_of_query(scope: Scope) -> str | None:
     return _in_query(scope, b"after", MAX_FIELD) or None
 
 
-def lines(scope: Scope, header: bytes) -> list[bytes]:
-    """Return the lines of a header."""
-    return [value for name, value in scope["headers"] if name == header]
-
-
-def joined(found: list[bytes]) -> str | None:
-    """Join the lines of a header into one list (RFC 9110). Returns: None if there are none, or together too many."""
+def joined(scope: Scope, header: bytes) -> str | None:
+    """Join the lines of *header* into one list (RFC 9110). Returns: None if there are none, or together too many."""
+    found = [value for name, value in scope["headers"] if name == header]
     text = b", ".join(found)
     return text.decode("latin-1") if found and len(text) <= MAX_FIELD else None

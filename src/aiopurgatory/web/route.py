@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
 
 from ..arguments import Items, require_function, require_items, require_plain_function
 from .answer import NO_STORE, REFUSALS, Answer, RequestError
-from .connected import Message, Receive, Scope, Send, deliver, ignore, listener, send_answer, start_of
+from .connected import Message, Receive, Scope, Send, deliver, ignore, is_disconnect, listener, send_answer, start_of
 from .poll import Answering, answer_poll
 from .polling import events_of
-from .request import PollRequest, RequestScope, Respond, after_of_query, joined, lines, read_body, wait_of_query
+from .request import PollRequest, RequestScope, Respond, after_of_query, joined, read_body, wait_of_query
 from .stream import EventStream
 
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ class LongPollRoute(Endpoint):
         since: the client's version; default: the one in If-None-Match.
         wait: the client's wait, as seconds or as text like ``10s``; None: it asked for none. Default: the ``wait`` of
             the query, or else of Prefer.
-        keys: the keys to watch; default: *resource* alone. For a log, these are in addition to the topic. One such as
-            ``("user", 7)`` ends that user's polls: ``purgatory.cancel_for_key(("user", 7))``, or ``log.purgatory``.
+        keys: the keys to watch in addition to *resource*; default: none. One such as ``("user", 7)`` ends that user's
+            polls: ``purgatory.cancel_for_key(("user", 7))``, or ``log.purgatory``.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that the poll's place counts against, as for ``LongPolling.answer()``; default: none.
         respond: makes the answer, whether or not there is something new: it gets an Answer, and returns body, status
@@ -204,7 +204,7 @@ class LongPollRoute(Endpoint):
         await send_answer(answer, send)
 
     def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
-        prefer, known = joined(lines(scope, b"prefer")), joined(lines(scope, b"if-none-match"))
+        prefer, known = joined(scope, b"prefer"), joined(scope, b"if-none-match")
         return {"prefer": prefer, "if_none_match": known, "respond": self._respond}
 
 
@@ -268,7 +268,7 @@ class EventRoute(Endpoint):
         resource: the streamed resource; default: the path's only parameter.
         since: the client's version if it sent no Last-Event-ID; default: None. For an EventLog, the default is the
             ``after`` of the query.
-        keys: the keys to watch, as for LongPollRoute; default: *resource* alone.
+        keys: the keys to watch in addition, as for LongPollRoute; default: none.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
         until: when the client's login ends, in seconds since the epoch, as in the ``exp`` of a JWT. Nothing is
@@ -310,7 +310,7 @@ class EventRoute(Endpoint):
                     await deliver(send, *unsent, {"type": _BODY, "body": last})
 
     def _in_headers(self, scope: RequestScope) -> dict[str, Any]:
-        last = joined(lines(scope, b"last-event-id")[-1:])
+        last = joined(scope, b"last-event-id")
         return {"since": last} if last else {}
 
 
@@ -324,7 +324,9 @@ async def _send_events(stream: EventStream[Any], unsent: list[Message], chunk: b
         try:  # not deliver(): this is the hot path
             await send(message)
         except (OSError, RuntimeError) as exc:
-            stream.leave_by(exc)
+            if not is_disconnect(exc):
+                raise
+            stream.leave()
             return
         if unsent:
             unsent.clear()

@@ -12,7 +12,7 @@ from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyEr
 from .desk import Desk, Parked
 from .poll import Content, LongPoll, ReadPoll
 from .reads import Asking, Reader, State
-from .request import ANY, K, PollRequest
+from .request import ANY, K, PollRequest, entity_tags
 from .stream import EventFeed, event
 
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
@@ -37,7 +37,7 @@ class Source(Protocol[K_contra]):
     within that wait, or within 0.5 s if the wait is over. Otherwise the poll is answered 304 if it has read the version
     before and no check came since, or 503 if not. A poll that ends because its client leaves, or because the purgatory
     closes, does not wait for its call. A call that no poll waits for any more is cancelled. A poll that may not wait
-    takes a place in the purgatory, too, while it reads.
+    takes a place in the purgatory, too, while it reads, and a closed one refuses it.
 
     An exception of an ``async def`` answers the polls of that call with 503. Exceptions that stand for an answer are
     raised, as from plain methods: GoneError, NotFoundError, HTTPException of Starlette, FastAPI, Litestar, Quart or
@@ -101,11 +101,8 @@ class States(Content[K]):
         return feed.answer(is_new, self._media_type)
 
     async def _await(self, feed: StateFeed[K], request: PollRequest[K], wait: float, parked: Parked) -> bool | None:
-        purgatory = self.desk.purgatory
-        if wait <= 0 and not purgatory.is_open:
-            return await feed.read(NO_CHECK)
         timeout = self.desk.policy.timeout(wait) if wait > 0 else 0.0  # 0: one read
-        poll = ReadPoll(core_of(purgatory), request, timeout, feed.hurry)
+        poll = ReadPoll(core_of(self.desk.purgatory), request, timeout, feed.hurry)
         self.desk.park(poll, request, parked)
         del poll, request  # as above
         return await read_until(cast("AwaitedWait", parked[0]), feed.read_again)
@@ -123,7 +120,7 @@ class StateFeed(EventFeed, Asking, Generic[K]):
         self.is_awaited = states.reader.peek is None
         self._reader, self._resource = states.reader, request.resource
         #: The versions that the client has.
-        self.known = request.known()
+        self.known = entity_tags(request.if_none_match or "") if request.since is None else (request.since,)
         #: The last version that was read, and the last result of version(), which may be older. Empty: none yet.
         self.version = self._seen = ""
         #: The answer to a poll without news: its status, where 304 answers an If-None-Match; whether it has the body.

@@ -18,7 +18,6 @@ from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..sse import event_text
 from ..waits import UntilEnded
 from .answer import NO_STORE, REFUSALS, Answer, DisconnectedError, ExpiredError, ReadFailedError, ReplacedError, as_text
-from .connected import is_disconnect
 from .desk import SLOTS, ClientOperation, Desk, Policy
 from .request import K, PollRequest
 
@@ -188,12 +187,6 @@ class EventStream(StreamWait, ClientOperation[K]):
         failure = self.exception() if self.done() and not self.cancelled() else None
         return failure or PurgatoryClosedError("the server stops")
 
-    def leave_by(self, exc: OSError | RuntimeError) -> None:
-        """send() has raised *exc*: the client has disconnected. Raises: *exc*, if it means something else."""
-        if not is_disconnect(exc):
-            raise exc
-        self.leave()
-
     def close(self) -> None:
         """Release the place. A second call does nothing."""
         self.feed.close()
@@ -207,11 +200,10 @@ class EventStream(StreamWait, ClientOperation[K]):
         self.is_reading = True
         check, events = self.take_call(), b""  # this read may miss later changes
         try:
-            try:
-                events = await self.feed.next(check)
-            except GoneError as exc:
-                self.feed.start_over(exc)
-                events = gone(exc) + await self.feed.next(check)
+            events = await self.feed.next(check)
+        except GoneError as exc:
+            self.feed.start_over(exc)
+            events = gone(exc) + await self.feed.next(check)
         finally:
             if self.feed.is_awaited:
                 self.bell.count(bool(events))
@@ -280,13 +272,13 @@ class EventAnswer:
         """Wait for the next events, or a heartbeat. To be called when the last ones have been sent."""
         chunk, self._chunk = self._chunk, b""
         if not chunk and not self._is_over:
+            self._is_over = True  # if it raises
             try:
                 chunk = await self._stream.go_on(self._stream.next()) or b""
-            except BaseException:
-                await self.aclose()
-                raise
-            if self._stream.is_over:
-                await self.aclose()
+                self._is_over = self._stream.is_over
+            finally:
+                if self._is_over:
+                    self._stream.close()
         if not chunk:
             raise StopAsyncIteration
         return chunk

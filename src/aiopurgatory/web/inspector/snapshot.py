@@ -273,10 +273,9 @@ class View:
         self.run = secrets.token_hex(4)  # distinguishes this view's versions from an earlier process's
         self.number = 0
         self.snapshot: Row = {}
-        #: When the last snapshot began and ended.
-        self.looked_at = self.began_at = -inf
+        self.began_at = -inf  # the last snapshot
         self.was_open = False
-        #: For each snapshot its number, its time, and the values that the charts show.
+        #: For each snapshot the number with which it is sent, its time, and the values that the charts show.
         self.history: deque[tuple[int, list[float]]] = deque(maxlen=HISTORY)
 
     @property
@@ -307,9 +306,11 @@ class View:
         if self.snapshot | new != self.snapshot:
             new |= await take_keys(self.purgatory, self.names)
         new["buses"] = buses
-        if self.snapshot | new != self.snapshot:
-            self._keep(self.snapshot | new)
-        self.looked_at = time.monotonic()
+        has_changed = self.snapshot | new != self.snapshot
+        self.snapshot = self.snapshot | new
+        self.number += has_changed
+        row = [time.monotonic(), *[new["statistics"][name] for name in CHARTED]]
+        self.history.append((self.number if has_changed else self.number + 1, row))
 
     def since(self, version: str | None) -> Row:
         """The last snapshot, the time, and the history since *version*: all of it if *version* is unknown."""
@@ -321,15 +322,6 @@ class View:
             "hands": take_hands(self.purgatory),
             "history": [row for number, row in self.history if number > seen],
         }
-
-    def _keep(self, snapshot: Row) -> None:
-        self.snapshot = snapshot
-        self.number += 1
-        if self.history and self.looked_at > self.history[-1][1][0]:
-            # The charts draw lines between rows: this one keeps them level for as long as nothing changed.
-            self.history.append((self.number, [self.looked_at, *self.history[-1][1][1:]]))
-        row = [snapshot["statistics"][name] for name in CHARTED]
-        self.history.append((self.number, [time.monotonic(), *row]))
 
 
 class Views:
