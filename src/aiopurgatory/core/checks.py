@@ -64,8 +64,7 @@ class KeyChecks(Calls):
             mark(self._nested, key, limit)
             return 0
         ended = self._check_now(key, entry, limit)
-        if self._nested:
-            self._check_nested()
+        self._check_nested()
         return ended
 
     def check_each(self, keys: tuple[Hashable, ...], limit: int) -> int:
@@ -296,7 +295,7 @@ class KeyChecks(Calls):
     def listed_in_slices(self, key: Hashable) -> Iterator[Operation]:
         """List the operations under *key*, or under every key, in slices (I8)."""
         watchers = self._watchers
-        for entries in watchers.in_slices() if key is EVERY_KEY else ([(key, self._entry_of(key))],):
+        for entries in watchers.in_slices(watchers.by_key) if key is EVERY_KEY else ([(key, self._entry_of(key))],):
             for _, entry in entries:
                 for ops in watchers.ops_in_slices(entry):
                     yield from ops
