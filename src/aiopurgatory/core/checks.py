@@ -71,14 +71,15 @@ class KeyChecks(Calls):
         """Check *keys* as one step: what hooks check meanwhile is checked after all of them. Returns: as check()."""
         self._loop.check_thread()
         for key in keys:
-            self._loop.guarded(self._ask, key, limit)
+            if self._entry_of(key) is None:
+                self.miss(key)
+            else:
+                self._loop.guarded(mark, self._nested, key, limit)
         return 0 if self._walking else self._check_nested(len(self._nested))
 
     def check_all(self) -> int:
-        if self._watchers.pending > 0:
-            return self.check(EVERY_KEY, None, ALL)
         self._loop.check_thread()
-        return 0
+        return self.check(EVERY_KEY, None, ALL) if self._watchers.pending > 0 else 0
 
     def mark(self, key: Hashable, limit: int) -> None:
         """Check *key*, or every key, on the next iterations."""
@@ -158,13 +159,6 @@ class KeyChecks(Calls):
         self._soon.clear()
         self.coming.clear()
         self.passed.clear()
-
-    def _ask(self, key: Hashable, limit: int) -> None:
-        """Queue a check of *key*, if anything waits there."""
-        if self._watchers.entry_of(key) is None:
-            self.miss(key)
-        else:
-            mark(self._nested, key, limit)
 
     def _check_now(self, key: Hashable, entry: Any, limit: int) -> int:
         """Make a check, which tells of all that has happened until now. Returns: as check()."""

@@ -27,7 +27,6 @@ from .operation import (
     MISSED,
     NOT_DUE,
     NOT_GIVEN,
-    OUTCOMES,
     PENDING,
     UNPARKED,
     UNSET,
@@ -88,8 +87,11 @@ class Core(Owner):
         self.state = NEW
         #: It is closed, but end_in_turns() has not ended all.
         self.is_ending = False
-        #: How many operations ended in each state: each counts in exactly one (I5).
-        self.ends: Final = [0] * len(OUTCOMES)
+        # How operations ended: each counts in exactly one of these (I5).
+        self.completed = 0
+        self.expired = 0
+        self.cancelled = 0
+        self.failed = 0
         #: Completed by the last try, though none of their keys had been checked.
         self.missed = 0
         #: PurgatoryFullError raised.
@@ -286,14 +288,21 @@ class Core(Owner):
             self.loop.report(op, raised, "a key cannot be compared")
 
     def ended(self, op: Operation, outcome: u8, head: Awaiters | None) -> None:
-        self.ends[outcome] += 1
-        if outcome == COMPLETED and op._op_due != NOT_DUE and self.is_unchecked(op):
-            self.missed += 1
-            op._op_due = MISSED
-            self.finder.missed(op)
-            self.observers.missed(op)
-        if outcome == FAILED and (head is None or head.waiting == 0):
-            self.left(op)
+        if outcome == COMPLETED:
+            self.completed += 1
+            if op._op_due != NOT_DUE and self.is_unchecked(op):
+                self.missed += 1
+                op._op_due = MISSED
+                self.finder.missed(op)
+                self.observers.missed(op)
+        elif outcome == EXPIRED:
+            self.expired += 1
+        elif outcome == CANCELLED:
+            self.cancelled += 1
+        else:
+            self.failed += 1
+            if head is None or head.waiting == 0:
+                self.left(op)
         if self.observers.observers:
             self.observers.ended(op, outcome, head)
 
@@ -319,10 +328,10 @@ class Core(Owner):
             pending=self.watchers.pending,
             watched_entries=self.watchers.entries,
             keys=len(self.watchers.by_key),
-            completed=self.ends[COMPLETED],
-            expired=self.ends[EXPIRED],
-            cancelled=self.ends[CANCELLED],
-            failed=self.ends[FAILED],
+            completed=self.completed,
+            expired=self.expired,
+            cancelled=self.cancelled,
+            failed=self.failed,
             missed_triggers=self.missed,
             missed_kinds=tuple([(*kind, count) for kind, count in self.finder.missed_kinds.items()]),
             refused=self.refused,

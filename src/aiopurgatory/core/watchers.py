@@ -59,22 +59,22 @@ class WaitLine:
                 return None
 
     def _list_more(self) -> bool:
-        """List some of the later arrivals: as many as had to be passed over, so that each costs O(1)."""
-        passed = 0
+        """List some of the later arrivals: all, or as many as had to be passed over, so that each costs O(1)."""
         more: list[int] = []
-        for number in self.ops:
-            if number <= self._listed:
-                passed += 1
-            elif len(more) < FEW or len(more) < passed:
-                more.append(number)
-            else:
+        oldest = iter(self.ops)
+        for newest in reversed(self.ops):
+            if newest <= self._listed:
                 break
-        if not more:
-            return False
-        self._listed = more[-1]
-        more.reverse()
-        self._able[:0] = more
-        return True
+            number = next(oldest)
+            if number > self._listed:
+                more = [number, *islice(oldest, max(FEW, len(more)))]
+                more.reverse()
+                break
+            more.append(newest)
+        if more:
+            self._listed = more[0]
+            self._able[:0] = more
+        return bool(more)
 
     def take(self, number: int) -> None:
         """The operation with this *number*, which next() has returned, cannot look any more."""
