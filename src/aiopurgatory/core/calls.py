@@ -21,7 +21,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Hashable, Iterator
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -34,20 +34,16 @@ from .operation import COMPLETED, EXPIRED, PENDING, Operation, Owner
 from .watchers import WaitLine, Watchers
 
 
-@final
-class KeyCall:
+class KeyCall(NamedTuple):
     """A call of *key*, by the check with this *number*.
 
     Args: after: the number, in line, of the operation that is called. late: ``WaitLine.late`` at that time.
     """
 
-    __slots__ = ("after", "key", "late", "number")
-
-    def __init__(self, key: Hashable, number: i64, after: int, late: int) -> None:
-        self.key = key
-        self.number: i64 = number
-        self.after = after
-        self.late = late
+    key: Hashable
+    number: int
+    after: int
+    late: int
 
 
 @final

@@ -64,22 +64,22 @@ class KeyChecks(Calls):
             mark(self._nested, key, limit)
             return 0
         ended = self._check_now(key, entry, limit)
-        if self._nested:
-            self._check_nested()
+        self._check_nested()
         return ended
 
     def check_each(self, keys: tuple[Hashable, ...], limit: int) -> int:
         """Check *keys* as one step: what hooks check meanwhile is checked after all of them. Returns: as check()."""
         self._loop.check_thread()
         for key in keys:
-            self._loop.guarded(self._ask, key, limit)
+            if self._entry_of(key) is None:
+                self.miss(key)
+            else:
+                self._loop.guarded(mark, self._nested, key, limit)
         return 0 if self._walking else self._check_nested(len(self._nested))
 
     def check_all(self) -> int:
-        if self._watchers.pending > 0:
-            return self.check(EVERY_KEY, None, ALL)
         self._loop.check_thread()
-        return 0
+        return self.check(EVERY_KEY, None, ALL) if self._watchers.pending > 0 else 0
 
     def mark(self, key: Hashable, limit: int) -> None:
         """Check *key*, or every key, on the next iterations."""
@@ -159,13 +159,6 @@ class KeyChecks(Calls):
         self._soon.clear()
         self.coming.clear()
         self.passed.clear()
-
-    def _ask(self, key: Hashable, limit: int) -> None:
-        """Queue a check of *key*, if anything waits there."""
-        if self._watchers.entry_of(key) is None:
-            self.miss(key)
-        else:
-            mark(self._nested, key, limit)
 
     def _check_now(self, key: Hashable, entry: Any, limit: int) -> int:
         """Make a check, which tells of all that has happened until now. Returns: as check()."""
@@ -296,7 +289,7 @@ class KeyChecks(Calls):
     def listed_in_slices(self, key: Hashable) -> Iterator[Operation]:
         """List the operations under *key*, or under every key, in slices (I8)."""
         watchers = self._watchers
-        for entries in watchers.in_slices() if key is EVERY_KEY else ([(key, self._entry_of(key))],):
+        for entries in watchers.in_slices(watchers.by_key) if key is EVERY_KEY else ([(key, self._entry_of(key))],):
             for _, entry in entries:
                 for ops in watchers.ops_in_slices(entry):
                     yield from ops

@@ -88,7 +88,7 @@ class Purging:
         self.ended = 0
         self.is_due = False
         self.purges += 1
-        for entries in watchers.in_slices():
+        for entries in watchers.in_slices(watchers.by_key):
             for key, entry in entries:
                 for op in listed(entry):
                     if op._op_state != PENDING:

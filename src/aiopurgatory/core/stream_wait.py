@@ -70,11 +70,10 @@ class StreamWait(AwaitableOperation):
 
     def begin(self) -> bool:
         """Begin a read if one is called for. Returns: False if none is."""
-        bell = self.bell
-        if not (bell._is_free or bell._newest > 0):
+        if not self.bell.is_rung:
             return False
         self._op_retrieved = True  # its task raises its failure; while that reads, nothing awaits this
-        bell.take(True)
+        self.bell.take(True)
         return True
 
     def take_call(self) -> int:

@@ -59,22 +59,22 @@ class WaitLine:
                 return None
 
     def _list_more(self) -> bool:
-        """List some of the later arrivals: as many as had to be passed over, so that each costs O(1)."""
-        passed = 0
+        """List some of the later arrivals: all, or as many as had to be passed over, so that each costs O(1)."""
         more: list[int] = []
-        for number in self.ops:
-            if number <= self._listed:
-                passed += 1
-            elif len(more) < FEW or len(more) < passed:
-                more.append(number)
-            else:
+        oldest = iter(self.ops)
+        for newest in reversed(self.ops):
+            if newest <= self._listed:
                 break
-        if not more:
-            return False
-        self._listed = more[-1]
-        more.reverse()
-        self._able[:0] = more
-        return True
+            number = next(oldest)
+            if number > self._listed:
+                more = [number, *islice(oldest, max(FEW, len(more)))]
+                more.reverse()
+                break
+            more.append(newest)
+        if more:
+            self._listed = more[0]
+            self._able[:0] = more
+        return bool(more)
 
     def take(self, number: int) -> None:
         """The operation with this *number*, which next() has returned, cannot look any more."""
@@ -204,38 +204,33 @@ class Watchers:
         """The lines of keys that more than one waits for. Cost: O(keys)."""
         return [entry for entry in self.by_key.values() if isinstance(entry, WaitLine)]
 
-    def in_slices(self) -> Iterator[list[tuple[Hashable, Any]]]:
-        """List the keys and their entries in slices, though they may change in between: all at once take too long (I8).
+    def in_slices(self, entries: dict[Any, Any]) -> Iterator[list[tuple[Any, Any]]]:
+        """List the items of by_key, or of a line, in slices: all at once take too long (I8).
 
-        A dict keeps its order: what was listed is at its front, and newcomers are at its end. What was dropped in
-        between may have been at the front, so the next slice begins that much earlier. So a key may be listed twice,
-        and none is missed.
+        They may change in between. A dict keeps its order: what was listed is at its front, and newcomers are at its
+        end. What was dropped in between may have been at the front, so the next slice begins that much earlier. So an
+        item may be listed twice, and none is missed.
         """
-        left = len(self.by_key)
+        left = len(entries)
         place = 0
         while place < left:
             before = self._dropped
-            found = list(islice(self.by_key.items(), place, place + SLICE))
+            found = list(islice(entries.items(), place, place + SLICE))
             if not found:
                 break
             yield found
             place = max(place + len(found) - (self._dropped - before), 0)
 
     def ops_in_slices(self, entry: Any) -> Iterator[list[Operation]]:
-        """List the operations in an entry in slices: as in_slices(), but each once."""
+        """List the operations in an entry in slices: as in_slices(), but each once, and no newcomers."""
         if not isinstance(entry, WaitLine):
             yield listed(entry)
             return
-        place = last = 0
+        last = 0
         newest = self._numbers
-        while last < newest:
-            before = self._dropped
-            found = list(islice(entry.ops.items(), place, place + SLICE))
-            if not found:
-                break
+        for found in self.in_slices(entry.ops):
             yield [op for number, op in found if last < number <= newest]
             last = max(last, found[-1][0])
-            place = max(place + len(found) - (self._dropped - before), 0)
 
     def all_pending(self) -> list[Operation]:
         """Every operation that has not ended, once. Cost: O(entries)."""
