@@ -133,7 +133,7 @@ class Journal(Recorder, Starting):
         require(len(salt) <= 64, "salt", "<= 64 bytes", len(salt))
         require_name("name", name)
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]
-        super().__init__(name, rows_per_file, shares, keep_keys, salt, time.time)
+        super().__init__(name, rows_per_file, shares, keep_keys, salt)
         self.folder: Final = Path(folder)
         #: The name of this run of this process, in every row and file.
         self.instance = ""
