@@ -12,7 +12,6 @@ import sys
 from asyncio.exceptions import CancelledError
 from collections.abc import Hashable
 from math import inf
-from random import randint
 from typing import Any, Final, final
 
 from .arguments import described
@@ -55,12 +54,13 @@ class Misuse(Finder):
     asyncio's debug mode, all are.
     """
 
-    __slots__ = ("_examined", "_idle", "_quiet_until", "_warned")
+    __slots__ = ("_examined", "_idle", "_quiet_until", "_random", "_warned")
 
     def __init__(self, loop: Loop, watchers: Watchers) -> None:
         super().__init__(loop, watchers)
         #: Misses examined while something waited, and while nothing did.
         self._examined = self._idle = 0
+        self._random = 1
         #: When the next failed read is logged, by the purgatory's clock.
         self._quiet_until = -inf
         #: The kinds of mistakes that were logged.
@@ -96,7 +96,8 @@ class Misuse(Finder):
             return 1 if self._idle <= FIRST else EVERY_IDLE
         if self._examined < FIRST:
             return 1
-        return randint(1, 2 * EVERY)
+        self._random = (self._random * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
+        return 1 + (self._random >> 16) % (2 * EVERY)
 
     def missed(self, op: Operation) -> None:
         key = keys_of(op)[0]

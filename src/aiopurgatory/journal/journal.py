@@ -132,7 +132,7 @@ class Journal(Recorder, Starting):
         require(len(salt) <= 64, "salt", "<= 64 bytes", len(salt))
         require_name("name", name)
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]
-        super().__init__(name, rows_per_file, shares, keep_keys, salt, time.time)
+        super().__init__(name, rows_per_file, shares, keep_keys, salt)
         self.folder: Final = Path(folder)
         require("://" not in str(folder), "folder", "a local path; copy its files to other stores", folder)
         #: The name of this run of this process, in every row and file.
@@ -163,7 +163,9 @@ class Journal(Recorder, Starting):
         loop = running_loop()
         if self._task is not None and self._task.get_loop() is loop and not self._is_recording:
             await asyncio.wait([self._task])  # an aclose() still writes
-        if self._is_started(loop):
+        if self._is_recording and self._task is not None and not self._task.get_loop().is_closed():
+            if self._task.get_loop() is not loop:
+                raise RuntimeError(f"journal {self.name!r} runs in another event loop; make one for each loop")
             return
         self._begin(loop)  # now: an aclose() may come during the next line
         try:
@@ -171,14 +173,6 @@ class Journal(Recorder, Starting):
         except BaseException:
             await self.aclose()
             raise
-
-    def _is_started(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether it records in *loop*. Raises: RuntimeError: in another one."""
-        if not self._is_recording or self._task is None or self._task.get_loop().is_closed():
-            return False
-        if self._task.get_loop() is not loop:
-            raise RuntimeError(f"journal {self.name!r} runs in another event loop; make one for each loop")
-        return True
 
     async def aclose(self) -> None:
         """Write all buffered rows, and stop. Later rows are dropped, and counted. A second call does nothing."""

@@ -5,6 +5,7 @@ A row is one number in each of eight lists and has no object of its own, which t
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from hashlib import blake2b
 from logging import getLogger
@@ -17,7 +18,7 @@ from ..arguments import described
 from ..core.kit import AwaitableOperation, Observer, Outcome, is_missed, keys_of, seconds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
 logger = getLogger("aiopurgatory.journal")
 
@@ -68,18 +69,9 @@ class Recorder(Observer):
         shares: the share of operations to keep, by outcome.
         keep_keys: also keep the repr of the first key.
         salt: keys the hashes.
-        time: tells the time of day.
     """
 
-    def __init__(
-        self,
-        name: str,
-        capacity: int,
-        shares: list[float],
-        keep_keys: bool,
-        salt: bytes,
-        time: Callable[[], float],
-    ) -> None:
+    def __init__(self, name: str, capacity: int, shares: list[float], keep_keys: bool, salt: bytes) -> None:
         self.name: Final = name
         self._is_recording = False
         self._warned = False
@@ -95,7 +87,7 @@ class Recorder(Observer):
         self._samples = min(shares) < 1.0
         self._keep_keys = keep_keys
         self._salt = salt
-        self._time = time
+        self._time = time.time
         self._sequence = 0  # of the next operation that ends
         #: The buffers with rows, oldest first; and the last of them, which takes new rows.
         self._buffers: list[JournalRows] = []

@@ -78,7 +78,6 @@ class Metrics(HistogramObserver):
 
     def _begin(self, registry: CollectorRegistry) -> None:
         super().__init__(self._histograms_of)
-        self._kinds: set[str] = set()
         #: By the names of the purgatory and the class.
         self._histograms: dict[Labels, KindHistograms] = {}
         # prometheus_client shares its own instruments between processes, through files, but no custom collectors.
@@ -130,9 +129,9 @@ class Metrics(HistogramObserver):
     def _histograms_of(self, purgatory: Purgatory, kind: type) -> KindHistograms:
         # A class may be named anything, but a scrape is UTF-8.
         name = kind.__qualname__.encode(errors="backslashreplace").decode()
-        if name not in self._kinds and len(self._kinds) >= MAX_KINDS:
+        kinds = {kind for _, kind in self._histograms}
+        if name not in kinds and len(kinds) >= MAX_KINDS:
             name = OTHER
-        self._kinds.add(name)
         labels = (purgatory.name, name)
         if labels not in self._histograms:
             forward = None if self._shared is None else self._shared.forward(*labels)
@@ -156,10 +155,7 @@ class Metrics(HistogramObserver):
         for metric in metrics:
             metric.samples[:] = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
-        worker = GaugeMetricFamily(*WORKER, labels=())
-        if subjects:
-            worker.add_metric((), os.getpid())
-        yield worker
+        yield GaugeMetricFamily(*WORKER, os.getpid() if subjects else None)
         waits: list[tuple[Labels, Histogram]] = []
         lateness: list[tuple[Labels, Histogram]] = []
         for labels, kind in list(self._histograms.items()):  # a copy, as above

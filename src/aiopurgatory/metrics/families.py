@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from math import inf
-from typing import Any, Final, Literal
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -22,7 +23,7 @@ Labels = tuple[str, ...]
 Values = Iterable[tuple[Labels, float]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Family:
     """A metric that is read from statistics().
 
@@ -54,10 +55,9 @@ class Family:
 
     def instrument(self, registry: CollectorRegistry | None) -> Counter | Gauge:
         """Return a new instrument for its values, registered in *registry*."""
-        if not self.gauge:
-            return Counter(*self.head, registry=registry)
-        mode: Literal["livemax", "livesum"] = "livemax" if self.greatest else "livesum"
-        return Gauge(*self.head, registry=registry, multiprocess_mode=mode)
+        if self.gauge:
+            return Gauge(*self.head, registry=registry, multiprocess_mode="livemax" if self.greatest else "livesum")
+        return Counter(*self.head, registry=registry)
 
 
 def _outcomes(statistics: Statistics) -> Values:
@@ -185,6 +185,8 @@ class LastValues:
 
     def __init__(self) -> None:
         self._last: WeakKeyDictionary[Any, dict[tuple[Family, Labels], float]] = WeakKeyDictionary()
+        #: The gauges of all subjects, added up.
+        self._sums: defaultdict[tuple[Family, Labels], float] = defaultdict(float)
 
     def look(self, subject: Any) -> Iterator[tuple[Family, Labels, float]]:
         """Yield the new value of each gauge, and the increase of each counter since the last look at *subject*."""
@@ -195,7 +197,7 @@ class LastValues:
                 before = last.get((family, labels), 0)
                 last[family, labels] = value
                 if family.gauge:
-                    yield family, labels, self._of_all(family, labels)
+                    yield family, labels, self._moved(family, labels, value - before)
                 else:  # a bus that is started again counts from 0
                     yield family, labels, value - before if value >= before else value
 
@@ -203,13 +205,14 @@ class LastValues:
         """Yield the new value of each gauge without *subject*, which has closed."""
         last = self._last[subject]
         for family, labels in [each for each in last if each[0].gauge]:
-            del last[family, labels]
-            yield family, labels, self._of_all(family, labels)
+            yield family, labels, self._moved(family, labels, -last.pop((family, labels)))
 
-    def _of_all(self, gauge: Family, labels: Labels) -> float:
-        """The value that all subjects with these labels have together."""
-        values = [last[gauge, labels] for last in self._last.values() if (gauge, labels) in last]
-        return max(values, default=0) if gauge.greatest else sum(values)
+    def _moved(self, gauge: Family, labels: Labels, change: float) -> float:
+        """Return the new value of *gauge*: of all subjects with these labels, of which one has changed."""
+        if gauge.greatest:
+            return max(last.get((gauge, labels), 0) for last in self._last.values())
+        self._sums[gauge, labels] += change
+        return self._sums[gauge, labels]
 
 
 def histogram_of(about: tuple[str, str, Labels], labelled: Iterable[tuple[Labels, Histogram]]) -> Metric:

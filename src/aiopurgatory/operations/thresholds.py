@@ -163,7 +163,9 @@ class Thresholds(Collection):
         """
         op = ThresholdWait(self, as_int("offset", offset), timeout)
         park_awaited(self._purgatory, op, (key_of(self, op.offset),))
-        op.enter()
+        if is_pending(op):
+            self._queue.add(op.offset)
+            op.is_counted = True
         return op
 
     def advance(self, value: SupportsIndex) -> int:
@@ -201,23 +203,18 @@ class Thresholds(Collection):
 class ThresholdWait(AwaitableOperation):
     """One wait for one offset; see Thresholds.reached(). A timeout of 0 means one try."""
 
-    __slots__ = ("_entered", "_thresholds", "offset")
+    __slots__ = ("_thresholds", "is_counted", "offset")
 
     def __init__(self, thresholds: Thresholds, offset: int, timeout: Any) -> None:
         super().__init__(timeout)
         self.offset: Final = offset
         self._thresholds: Final = thresholds
-        self._entered = False
+        #: Whether the thresholds count it, so that advance() completes it.
+        self.is_counted = False
 
     def __await__(self) -> Generator[Any, None, int]:
         """Wait for the value. Raises: DeadlineError at the deadline; otherwise as DelayedOperation."""
         return wait(self)
-
-    def enter(self) -> None:
-        """Register it with the thresholds, so that advance() completes it, if it is still pending."""
-        if is_pending(self):
-            self._thresholds._queue.add(self.offset)
-            self._entered = True
 
     def try_complete(self) -> bool:
         if self._thresholds._failure is not None:
@@ -243,7 +240,7 @@ class ThresholdWait(AwaitableOperation):
         self._leave()
 
     def _leave(self) -> None:
-        if self._entered:
+        if self.is_counted:
             leave(self._thresholds, self.offset)
 
 
