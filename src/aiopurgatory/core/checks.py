@@ -64,7 +64,8 @@ class KeyChecks(Calls):
             mark(self._nested, key, limit)
             return 0
         ended = self._check_now(key, entry, limit)
-        self._check_nested()
+        if self._nested:
+            self._check_nested()
         return ended
 
     def check_each(self, keys: tuple[Hashable, ...], limit: int) -> int:

@@ -70,7 +70,7 @@ class StreamWait(AwaitableOperation):
 
     def begin(self) -> bool:
         """Begin a read if one is called for. Returns: False if none is."""
-        if not self.bell.is_rung:
+        if not (self.bell._is_free or self.bell._newest > 0):
             return False
         self._op_retrieved = True  # its task raises its failure; while that reads, nothing awaits this
         self.bell.take(True)
