@@ -309,7 +309,7 @@ class View:
         has_changed = self.snapshot | new != self.snapshot
         self.snapshot = self.snapshot | new
         self.number += has_changed
-        row = [time.monotonic(), *[new["statistics"][name] for name in CHARTED]]
+        row = [time.monotonic(), *[self.snapshot["statistics"][name] for name in CHARTED]]
         self.history.append((self.number if has_changed else self.number + 1, row))
 
     def since(self, version: str | None) -> Row:
