@@ -2,7 +2,7 @@
 
 Blocks run in their order, in one namespace; with --apart, each in its own. The output of a block must be the
 block of text that follows it. A block with a title is a file: it is written to the current folder and imported, or
-run by pytest if its name begins with test_. An HTML comment that begins with "python" is run, too, and not shown. At
+run by pytest if its name begins with test_. An HTML comment that begins with "python" is also run, and not shown. At
 last, the routes of the page's apps are asked while their purgatories are closed.
 """
 

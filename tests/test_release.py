@@ -74,7 +74,7 @@ def test_every_python_is_tested_and_built(wheels: ModuleType) -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     project, settings = pyproject["project"], pyproject["tool"]["cibuildwheel"]
     built = [f"cp{version.replace('.', '')}-*" for version in wheels.VERSIONS]
-    assert settings["build"].split() == [*built, "cp314t-*"]  # free-threaded, too
+    assert settings["build"].split() == [*built, "cp314t-*"]  # also free-threaded
     versions = ", ".join(f'"{version}"' for version in wheels.VERSIONS)
     assert f"python: [{versions}]" in (ROOT / ".github/workflows/test.yml").read_text("utf-8")
     assert f"VERSIONS := {' '.join(wheels.VERSIONS)}\n" in (ROOT / "Makefile").read_text("utf-8")

@@ -83,7 +83,7 @@ def _chosen(arguments: Sequence[str] | None) -> tuple[str, list[str]]:
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """Return the parser of the options of the stage *name*. Its result has run(spark, options), too."""
+    """Return the parser of the options of the stage *name*. Its result also has run(spark, options)."""
     stage = importlib.import_module(f"aiopurgatory.pipeline.{name}")
     parser = argparse.ArgumentParser(
         prog=f"aiopurgatory pipeline {name}",

@@ -296,10 +296,10 @@ class Purgatory(EntryPoints, Starting):
                 Then false data is a value.
             retry_on: an exception class, or a tuple of them. A *condition* that raises one of them has found nothing:
                 it is called again after the next check, or after a pause. Pauses grow from 0.1 to 10 seconds; half of
-                each is random. One such exception a minute is logged. With it, this task calls a function, too.
+                each is random. One such exception a minute is logged. With it, this task also calls a function.
                 Default: none; the first exception is raised.
             every: seconds. *condition* is called at least so often: for changes that nobody checks for, such as a lease
-                that runs out. Up to a quarter less is random. With it, this task calls a function, too. Default: None;
+                that runs out. Up to a quarter less is random. With it, this task also calls a function. Default: None;
                 only checks lead to calls.
             default: returned at the deadline. Left out (default): DeadlineError is raised.
 

@@ -37,7 +37,7 @@ async def in_last_read(
 
 
 def outcomes(purgatory: Purgatory) -> dict[str, int]:
-    """Those that are not 0."""
+    """The counts above 0."""
     found = purgatory.statistics()
     names = ("completed", "expired", "cancelled", "failed", "missed_triggers")
     return {name: getattr(found, name) for name in names if getattr(found, name)}

@@ -1,6 +1,6 @@
 """Done callbacks of an operation work as an asyncio.Future's: through call_soon(), in order, in their context.
 
-Most tests run on an asyncio.Future, too. They follow test_futures.py of CPython.
+Most tests also run on an asyncio.Future. They follow test_futures.py of CPython.
 """
 
 from __future__ import annotations

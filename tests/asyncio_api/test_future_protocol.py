@@ -1,6 +1,6 @@
 """An operation is a future by asyncio's own protocol: its states, its loop, and its await.
 
-Most tests run on an asyncio.Future, too. They follow test_futures.py of CPython.
+Most tests also run on an asyncio.Future. They follow test_futures.py of CPython.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Network:
     note: Callable[[str], object] = lambda message: None
     #: More seconds for each message, at random.
     delay: Callable[[], float] = lambda: 0.0
-    #: How many messages with keys the server keeps, those that it has, and the life of its data.
+    #: How many messages with keys the server keeps, the messages that it has, and the life of its data.
     keeps: int = 0
     entries: list[Entry] = field(default_factory=list)
     life: int = 0

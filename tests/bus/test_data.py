@@ -66,7 +66,7 @@ class Heard(DataTarget):
 
 @pytest.fixture(params=["local", *KINDS])
 def make_bus(request: pytest.FixtureRequest) -> Iterator[Maker]:
-    """Makes buses that reach each other: those of one process, and those on each kind of server."""
+    """Makes buses that reach each other: in one process, and on each kind of server."""
     if request.param == "local":
         yield LocalBus
         return

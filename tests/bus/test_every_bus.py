@@ -146,7 +146,7 @@ async def test_publish_threadsafe_reaches_here_and_there(make_bus: Maker) -> Non
 
 
 async def test_publish_threadsafe_limits_add_up(make_bus: Maker) -> None:
-    """As those of publish(). Calls without a limit are merged: the control."""
+    """As the limits of publish(). Calls without a limit are merged: the control."""
     here, there = Recorder(), Recorder()
     async with make_bus([here]) as bus, make_bus([there]):
 

@@ -208,7 +208,7 @@ async def gap_of(
 ) -> tuple[Recorder, int]:
     """Let another bus not hear *count* keys of *one*, 0 and up. Returns: what it checks, and how much of it it reads.
 
-    Args: path: that of its url. is_first: it has heard no key before.
+    Args: path: in its url. is_first: it has heard no key before.
     """
     there = Recorder()
     async with (

@@ -56,7 +56,7 @@ class Published:
 async def slowest(fault: Fault, heartbeat: float, timeout: float, period: float) -> tuple[float, list[str]]:
     """Return seconds from a publish to its check by the slowest other process, over all keys.
 
-    Returns: also the messages that may be struck: those of the first rounds. The later rounds have no faults. They show
+    Returns: also the messages that may be struck: all of the first rounds. The later rounds have no faults. They show
     whether everything still works.
     """
     answer_way = 0.0005 if fault.number % 2 else 0.002

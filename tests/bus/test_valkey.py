@@ -1,4 +1,4 @@
-"""The short tests of the engines against Valkey, where valkey-server is installed: RedisBus is its bus, too."""
+"""The short tests of the engines against Valkey, where valkey-server is installed: RedisBus is also its bus."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Boom(Exception):  # noqa: N818
 
 
 class Interrupt(BaseException):
-    """Stands for KeyboardInterrupt, which would stop pytest, too."""
+    """Stands for KeyboardInterrupt, which would also stop pytest."""
 
 
 class Op(DelayedOperation[str]):

@@ -47,7 +47,7 @@ def installed(kind: type[S]) -> type[S]:
 
 
 def start(name: str, *args: str) -> subprocess.Popen[str]:
-    # A group of its own, to be interrupted as a terminal does it. Processes that it starts hold the pipes, too:
+    # A group of its own, to be interrupted as a terminal does it. Processes that it starts also hold the pipes:
     # communicate() returns only when that is gone as well.
     command = [sys.executable, str(EXAMPLES / name), *args]
     pipe = subprocess.PIPE

@@ -104,7 +104,7 @@ def test_demo_opens_with_the_address_of_its_live_page() -> None:
         assert 'aiopurgatory_pending_operations{purgatory="polls"}' in metrics
         while client.get(f"{found[1]}state").json()["statistics"]["pending"] < 190:
             pass
-    process.kill()  # its server goes, too
+    process.kill()  # its server also goes
     process.communicate(timeout=10)
 
 

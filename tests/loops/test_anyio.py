@@ -71,7 +71,7 @@ if sys.version_info >= (3, 12):
         async def take(timeout: float) -> int:
             return await purgatory.watch(Take(pool, timeout), ["pool"])
 
-        async with Purgatory(clock=clock) as purgatory:  # its clock task is eager, too
+        async with Purgatory(clock=clock) as purgatory:  # its clock task is also eager
             at_once, by_check, by_time, cancelled = (asyncio.create_task(take(n)) for n in (60.0, 60.0, 5.0, 60.0))
             assert at_once.done()
             assert purgatory.num_delayed == 3  # parked before create_task() returned

@@ -35,7 +35,7 @@ async def test_calls_random_programs_come_to_rest() -> None:
         assert not result.wrong, await told(seed, program)
         looks += result.looks
         puts += result.puts
-    print(f"\n{PROGRAMS} programs: {puts} items, {looks} looks, with those of newcomers and of the end")
+    print(f"\n{PROGRAMS} programs: {puts} items, {looks} looks, newcomers and the end included")
 
 
 async def told(seed: int, program: Program) -> str:
@@ -75,13 +75,13 @@ def test_calls_without_c4_take_more_looks(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def answer_less(monkeypatch: pytest.MonkeyPatch, is_answer: Callable[[Operation], bool]) -> None:
-    """A try counts only if *is_answer*, too."""
+    """A try counts only if *is_answer* also holds."""
     real = Calls._try
     monkeypatch.setattr(Calls, "_try", lambda self, key, op, *of: real(self, key, op, *of) and int(is_answer(op)))
 
 
 def answer_more(monkeypatch: pytest.MonkeyPatch, is_answer: Callable[[Operation], bool]) -> None:
-    """A try counts if *is_answer*, too."""
+    """A try also counts if *is_answer* holds."""
     real = Calls._try
     monkeypatch.setattr(Calls, "_try", lambda self, key, op, *of: real(self, key, op, *of) or int(is_answer(op)))
 

@@ -33,7 +33,7 @@ class NaiveGroup:
     #: While it is closed, when it opens or begins another initial delay, and when it opens at the latest.
     ends_at: float | None = None
     deadline: float = 0.0
-    #: Those that had joined when the initial delay began; None: there is none.
+    #: Members that had joined when the initial delay began; None: there is none.
     seen: set[str] | None = None
     last: tuple[int, tuple[str, ...], tuple[str, ...]] = (0, (), ())
 

@@ -82,7 +82,7 @@ async def test_wait_cancelled_or_closed_leaves_nothing(purgatory: Purgatory, nam
 # mistakes
 
 
-any_: Any = operations  # what is wrong in all calls below is refused by type checkers, too
+any_: Any = operations  # what is wrong in all calls below is also refused by type checkers
 SECONDS = "must be a number of seconds"
 
 

@@ -87,7 +87,7 @@ ENDS: dict[str, Callable[[Purgatory], object]] = {
 async def test_session_that_the_purgatory_ends_is_forgotten(
     sessions: Heartbeats[str], missed: list[str], clock: ManualClock, name: str
 ) -> None:
-    """Its exception, too, with the frames that it keeps."""
+    """And its exception, with the frames that it keeps."""
     sessions.beat("ann")
     (op,) = sessions.purgatory.waiting(("billing", "ann"))
     ENDS[name](sessions.purgatory)

@@ -76,7 +76,7 @@ class Cluster:
         self.workers = list[subprocess.Popen[bytes]]()
 
     def two_workers(self) -> Cluster:
-        """Start those that are missing."""
+        """Start the servers that are missing."""
         self.workers = [each for each in self.workers if each.poll() is None]
         place = "--webui-port", "0", "--work-dir", str(self._folder / "work")
         while len(self.workers) < 2:

@@ -14,7 +14,7 @@ class Killed(BaseException):
 
 
 def killing(patch: pytest.MonkeyPatch, at: int, among: Callable[[str], bool] = lambda path: True) -> list[str]:
-    """Let a write end the run: the one with the number *at*, *among* those of some paths.
+    """Let a write end the run: the one with the number *at*, *among* the writes to some paths.
 
     Returns: the paths of those before.
     """

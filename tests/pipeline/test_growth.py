@@ -57,7 +57,7 @@ with session("local[2]", memory="512m") as spark:
 def made(folder: Path, sealed: int) -> None:
     """Make a journal with OPEN files of this day, and links to files in *sealed* days, all of which were read long ago.
 
-    The accounts are those that ingest would write. No file is read.
+    The accounts are what ingest would write. No file is read.
     """
     now = datetime.now(UTC).replace(microsecond=0)
     paths: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""Sums of literal rows. Those of two groups of rows add up to those of both."""
+"""Sums of literal rows. The sums of two groups of rows add up to the sums of both."""
 
 from __future__ import annotations
 

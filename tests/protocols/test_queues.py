@@ -54,7 +54,7 @@ def test_messages_are_received_until_they_are_deleted(redis: Redis, workers: int
             for _ in range(80):
                 queues.send()
             assert set(queues.settled().values()) == {1}
-            # Others poll the queues, too, and leave. What was on the wire to them comes back.
+            # Others also poll the queues, and leave. What was on the wire to them comes back.
             with ThreadPoolExecutor(20) as polls:
                 for _ in range(100):
                     polls.submit(queues.poll_and_leave)

@@ -1,4 +1,4 @@
-"""The server of examples/redis_lists.py, through redis-py: what a real Redis answers, this server answers, too."""
+"""The server of examples/redis_lists.py, through redis-py: what a real Redis answers, this server answers as well."""
 
 from __future__ import annotations
 

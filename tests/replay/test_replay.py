@@ -174,7 +174,7 @@ def test_replay_weighs_the_waiters_of_a_shared_key() -> None:
         return replay(table_of([(BEGIN_US, key, None, 1_000) for key in keys]), Setting()).peak_bytes
 
     shared, own = peak([[0]] * 1_000), peak([[n] for n in range(1_000)])
-    assert shared > own  # each has a number there, too
+    assert shared > own  # each also has a number there
 
 
 @pytest.mark.parametrize(

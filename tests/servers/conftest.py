@@ -16,7 +16,7 @@ EXAMPLES = str(ROOT / "examples" / "servers")
 sys.path.append(EXAMPLES)
 os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), EXAMPLES])
 
-# Other environments than that of make test-servers lack some packages: skip their tests silently.
+# Outside of make test-servers, some packages are missing: skip their tests silently.
 PACKAGES = {"test_arq.py": "arq", "test_fastapi.py": "fastapi", "test_mcp.py": "mcp", "test_taskiq.py": "taskiq_redis"}
 collect_ignore = [name for name, package in PACKAGES.items() if find_spec(package) is None]
 

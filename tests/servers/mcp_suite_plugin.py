@@ -35,7 +35,7 @@ class OnRedis(mcp_bus.PurgatoryBus):
         super().__init__(self.started)
 
     def subscribe(self, listener: Callable[[sdk.ServerEvent], None]) -> Callable[[], None]:
-        """Some of the tests subscribe without a request, and one with a listener that raises: anyio would, too."""
+        """Some of the tests subscribe without a request, and one with a listener that raises, as anyio would."""
 
         def tell(event: sdk.ServerEvent) -> None:
             with suppress(RuntimeError):

@@ -88,7 +88,7 @@ def test_clients_that_leave_and_the_stop_are_noticed(framework: str, server: str
             client.close()
         wait_until(lambda: app.state() == [0, 0, 0])  # and not after the 300 s of their waits
         app.text("POST /put")
-        assert app.text("GET /next") == "1"  # it went to none of those that have left
+        assert app.text("GET /next") == "1"  # it went to none of the clients that have left
         time.sleep(1.0)  # the server has installed its signal handlers
         waiting = app.wait(3)
         app.process.send_signal(signal.SIGTERM)

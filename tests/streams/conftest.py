@@ -45,7 +45,7 @@ _topics = count()
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
-    """Run the tests of outages in virtual time, and those of chaos once: their workers are in other processes."""
+    """Run the tests of outages in virtual time, and the tests of chaos once: their workers are in other processes."""
     if "test_outages" in item.nodeid:
         return {"virtual": VirtualLoop}
     return {"asyncio": asyncio.new_event_loop} if "chaos/" in item.nodeid else None
@@ -104,7 +104,7 @@ async def new_log(url: str) -> AsyncIterator[Open]:
 
 
 async def assert_no_tasks(before: set[asyncio.Task[Any]]) -> None:
-    """Assert that the log has left no task behind. Args: before: those that there were without it."""
+    """Assert that the log has left no task behind. Args: before: the tasks that there were without it."""
     await settle(lambda: True)
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     assert [task for task in left if not task.done()] == []

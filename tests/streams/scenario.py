@@ -19,7 +19,7 @@ from .virtual import VirtualLoop, play
 
 LEASE = 3.0
 WORKERS = 2
-#: The topic that many write to, and those of runs.
+#: The topic that many write to, and the topics of runs.
 MANY = "many"
 RUNS = ("run 0", "run 1")
 TOPICS = (*RUNS, MANY)

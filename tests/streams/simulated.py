@@ -26,7 +26,7 @@ class SimulatedServer(MemoryStore):
         super().__init__(lambda: asyncio.get_running_loop().time())
         self.stores: list[SimulatedStore] = []
         self.is_down = False
-        #: The events of each topic in this life of the data, by number; those dropped, too.
+        #: The events of each topic in this life of the data, by number, even when they are dropped.
         self.truth: dict[str, dict[int, str]] = defaultdict(dict)
         #: The events of every life.
         self.ever: dict[str, set[tuple[int, str]]] = defaultdict(set)

@@ -19,7 +19,7 @@ from aiopurgatory.streams.redis import Commands, OtherLifeError
 
 
 class Interrupt(BaseException):
-    """Raised by a signal handler, such as that of a test's timeout."""
+    """Raised by a signal handler, such as a test's timeout has."""
 
 
 def interrupt(wire: Any) -> None:

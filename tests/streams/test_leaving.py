@@ -193,7 +193,7 @@ async def test_cancelled_by_anyio_while_cleaning_up_frees_the_place(log: EventLo
         try:
             await data_of(log, "x")
         finally:
-            await anyio.sleep(60)  # cancelled, too
+            await anyio.sleep(60)  # also cancelled
 
     async with anyio.create_task_group() as group:
         for _ in range(5):

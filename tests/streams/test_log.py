@@ -250,7 +250,7 @@ async def test_laggards_share_the_reads(new_log: Open, topic: str) -> None:
     listeners = [asyncio.create_task(data_of(log, topic)) for _ in range(20)]
     for listener in listeners:
         assert await listener == [*data, "done"]
-    assert log.statistics().reads - before <= 40  # 4 of the tail, 4 shared ones, and those of listeners that came apart
+    assert log.statistics().reads - before <= 40  # 4 of the tail, 4 shared ones, and some of listeners that came apart
     assert log.statistics().window_bytes == 0
 
 

@@ -359,7 +359,7 @@ async def test_append_gives_up_after_the_lease(world: World) -> None:
         began = world.now()
         with pytest.raises(StoreDownError, match="the server is down"):
             await run.append("b")
-        assert LEASE <= world.now() - began <= LEASE + 0.1  # the last attempt takes its time, too
+        assert LEASE <= world.now() - began <= LEASE + 0.1  # the last attempt also takes its time
         await asyncio.sleep(LEASE * 1.5)
         await run.append("c")  # nobody has listened, so it goes on
     assert await data_of(world.log, "x") == ["a", "c", "done"]

@@ -80,7 +80,7 @@ async def test_postgres_read_that_gets_no_connection_is_an_outage(own_postgres: 
 
 
 async def test_postgres_start_that_anyio_cancels_leaves_no_connection(own_postgres: Postgres) -> None:
-    """It cancels at each await, so the clean-up, too."""
+    """It cancels at each await, so also the clean-up."""
     calls = count(1)
 
     def password() -> str:

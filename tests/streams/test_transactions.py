@@ -48,7 +48,7 @@ async def test_append_in_a_transaction_is_heard_at_its_commit(log: PostgresLog, 
     reads = log.statistics().reads
     assert await log.append(topic, "after") == f"{last.partition('-')[0]}-4"
     assert (await anext(listening)).data == "after"
-    assert log.statistics().reads == reads, "wake-ups carry the events of a transaction, too"
+    assert log.statistics().reads == reads, "wake-ups also carry the events of a transaction"
     await listening.aclose()
 
 
@@ -120,7 +120,7 @@ async def test_append_to_a_run_is_refused_and_the_transaction_goes_on(
 
 
 async def test_append_of_others_waits_for_a_long_transaction(log: PostgresLog, connection: Any, topic: str) -> None:
-    """As for an outage: longer than its timeout of 2 s, too."""
+    """As for an outage: even for longer than its timeout of 2 s."""
     async with connection.transaction():
         await log.append(topic, "first", connection=connection)
         waiting = asyncio.ensure_future(log.append(topic, "second"))

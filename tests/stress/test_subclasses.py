@@ -1,4 +1,4 @@
-"""Users' subclasses are ordinary Python of any shape, over a compiled base class, too.
+"""Users' subclasses are ordinary Python of any shape, even over a compiled base class.
 
 A compiled generic class was seen to corrupt memory under weakly referenced instances of interpreted subclasses.
 """

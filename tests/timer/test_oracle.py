@@ -44,7 +44,7 @@ class Oracle:
         return self.pending.pop(task, None) is not None
 
     def expire(self, task: Task) -> None:
-        """*task* is one of those that are due first; which, is open."""
+        """*task* is one of the first that are due; which, is open."""
         self.now = min(map(self.rounded, self.pending.values()))
         assert self.rounded(self.pending.pop(task)) == self.now
 

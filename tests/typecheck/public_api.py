@@ -1,5 +1,5 @@
 """Uses of the public API that mypy and pyright must accept, with the types they must infer, or must refuse: an
-"ignore" that is not needed is an error, too. Checked, never run.
+"ignore" that is not needed is also an error. Checked, never run.
 """
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 

@@ -2,7 +2,7 @@
 
 GET /next?client=        waits for a job; null after 20 s
 POST /jobs/{number}      a new job
-GET /statistics          of the purgatory, with the jobs that wait, those that were put back, and to which client each
+GET /statistics          of the purgatory, with the jobs that wait, jobs that were put back, and to which client each
                          was handed out when
 """
 

@@ -41,7 +41,7 @@ def pytest_asyncio_loop_factories(
 
 @pytest.fixture
 def source() -> Any:
-    """That of ``polls`` and ``streams``. Modules have others."""
+    """The policy of ``polls`` and ``streams``. Modules have others."""
     return Counters()
 
 

@@ -187,7 +187,7 @@ async def test_check_while_the_last_read_queues_is_no_304(
 
 
 async def test_bodies_are_read_before_versions(purgatory: Purgatory) -> None:
-    """Otherwise, every poll that queues for its first read delays those that are almost done."""
+    """Otherwise, every poll that queues for its first read delays polls that are almost done."""
     polls = Polls(purgatory, Database(), max_reads=1)
     herd = [polls.start(f"n-{i}", known=None) for i in range(20)]
     answers = [await poll for poll in herd]

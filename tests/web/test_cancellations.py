@@ -123,7 +123,7 @@ async def test_poll_interrupted_before_its_read_mutes_no_other(polls: Polls, int
 async def test_read_interrupted_as_it_begins_begins(polls: Polls, interrupt: Interrupt, reported: list[Any]) -> None:
     loop = asyncio.get_running_loop()
     interrupted = []
-    # In the iteration of the read, before it: the next call of the loop is that of its task.
+    # In the iteration of the read, before it: its task comes next in the loop.
     loop.call_soon(lambda: loop.call_soon(lambda: interrupted.append(interrupt("call_soon", READS))))
     both = [polls.start(known=None), polls.start("other", known=None)]
     async with asyncio.timeout(2.0):

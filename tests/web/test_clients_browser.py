@@ -1,4 +1,4 @@
-"""poll.js and events.js in a real browser, with real routes, whose answers can be replaced by those of a front end."""
+"""poll.js and events.js in a real browser, with real routes, whose answers can be replaced by a front end's."""
 
 from __future__ import annotations
 
@@ -415,7 +415,7 @@ async def test_eight_tabs_have_one_stream_and_all_events(use: Use, site: Logs, r
         await tabs.show(tab)
         await use.texts("one", "two", "three", "four", "done")
         await use.sees("end", "ended")
-    # The next tab's; and on a slow machine that of a tab that has older events.
+    # The next tab's; and on a slow machine the request of a tab that has older events.
     assert len(site.requests) in (2, 3)
 
 

@@ -316,14 +316,14 @@ async def test_error_leaves_nothing_to_the_garbage_collector(kept: Kept) -> None
 
 @pytest.mark.parametrize("kind", ["websocket.connect", "websocket.receive"])
 async def test_receive_of_a_websocket_is_refused(kind: str) -> None:
-    with pytest.raises(TypeError, match=f"receive must be that of an HTTP request, got a '{kind}' from it"):
+    with pytest.raises(TypeError, match=f"receive must belong to an HTTP request, got a '{kind}' from it"):
         await block(Messages({"type": kind}))
 
 
 async def test_receive_of_starlettes_websocket_is_refused_untouched() -> None:
     client = Messages({"type": "websocket.connect"})
     socket = WebSocket({"type": "websocket"}, client.receive, lambda _: forever())
-    with pytest.raises(TypeError, match="receive must be that of an HTTP request, got a WebSocket's"):
+    with pytest.raises(TypeError, match="receive must belong to an HTTP request, got a WebSocket's"):
         while_connected(socket.receive)
     await settle()
     assert not client.messages.empty()

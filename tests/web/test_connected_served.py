@@ -68,7 +68,7 @@ class Workers:
 
 
 async def hand_out(served: Served, workers: Workers) -> dict[int, tuple[str, float]]:
-    """Hand out all jobs to workers that come and leave. Returns: those that nobody has received."""
+    """Hand out all jobs to workers that come and leave. Returns: the jobs that nobody has received."""
     async with httpx.AsyncClient(timeout=60) as client:
         for job in range(JOBS):
             await client.post(f"{workers.url}/jobs/{job}")

@@ -158,7 +158,7 @@ async def test_page_kept_for_the_back_button_misses_nothing(site: Behind, browse
         await browser.open(f"{site.address}other")
         await run.append("b", "token")
         await asyncio.sleep(0.5)
-        assert site.purgatory.num_delayed == 1  # it keeps its place, too
+        assert site.purgatory.num_delayed == 1  # it also keeps its place
         await asyncio.to_thread(browser.driver.back)
         await browser.until(DATA, "a b")
         assert len(site.last_ids) == 1

@@ -125,5 +125,5 @@ def test_call_that_outlives_its_loop_frees_no_place_in_the_next() -> None:
         first.run(leave())
         parked = second.run(park_two())
         first.run(end())
-        assert polls.source.reads_of("b") == 0  # that of the other has the only place
+        assert polls.source.reads_of("b") == 0  # the other one's read has the only place
         assert second.run(answer(parked)) == [200, 200]

@@ -205,7 +205,7 @@ async def test_client_gets_no_body_newer_than_its_tag(
 
 @pytest.fixture
 def lags(given: type[Given]) -> Given:
-    """version() lags behind read(), as that of a replica."""
+    """version() lags behind read(), as on a replica."""
     return given("1", ("2", b"two"))
 
 

@@ -33,7 +33,7 @@ class BusStatistics:
             The bus's news of other processes is as old. None if none came back since it last connected. If the bus only
             publishes, it is the age of the newest acknowledged message.
         outbox: keys that the server has not acknowledged, including keys replaced by "check everything". After such a
-            replacement, repeated publishes of a key count, too.
+            replacement, repeated publishes of a key also count.
         outbox_age: seconds since the oldest of these keys was published; 0.0 if there is none.
         published: keys given to publish().
         received: keys received from others, ``*`` included.
@@ -167,7 +167,7 @@ class Bus(Starting):
         self._check_here()
 
     def add(self, target: Target) -> None:
-        """Notify *target*, too, from now on. A target that is there already is not added again.
+        """Also notify *target* from now on. A target that is there already is not added again.
 
         Earlier publishes are not repeated: a new target that may have missed something must check everything.
 

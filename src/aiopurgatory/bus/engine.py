@@ -102,7 +102,7 @@ class Engine(Protocol):
         If it raises or is cancelled, it must leave no connection open.
 
         Args:
-            channels: that of the bus, then those of logs that share it.
+            channels: the bus' own, then the channels of logs that share it.
             hear: call it in the event loop with each message on the channel of the bus, including this process's own,
                 and with those on the others that begin with ``keys.DATA``. Any replacement will do for bytes that are
                 not UTF-8.

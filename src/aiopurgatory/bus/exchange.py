@@ -12,7 +12,7 @@ R4 The bus reconnects by itself, after partly random pauses. They grow with each
    links stay up.
 R5 The outbox is a bounded dict of keys, so a repeated key is sent once, and the limits of its publishes add up. Above
    its bound it collapses into `*`, which makes every process check everything.
-R6 A number missing among the messages of another process is a gap, too: check everything. A link's numbers begin after
+R6 A number missing among the messages of another process is also a gap: check everything. A link's numbers begin after
    the last acknowledged number of the link before.
 R7 Each message from the channel costs a bounded time. Checks of everything caused by messages are at least SPACING
    apart.

@@ -159,7 +159,7 @@ _REMEDIES: Final[list[tuple[type[Exception], str, str]]] = [
     (Exception, "max number of clients", "raise maxclients: a bus takes two per process, or one if it only publishes"),
     (ssl.SSLError, "", _TLS),
     (Exception, "SSL", _TLS),
-    (Exception, "No such file", "check the paths in the url: ssl_ca_certs, or that of unix://"),
+    (Exception, "No such file", "check the paths in the url: ssl_ca_certs, or the one in unix://"),
     (OSError, "", _DOWN),
     (exceptions.ConnectionError, "", _DOWN),
     (Exception, "", "check the url"),
@@ -187,7 +187,7 @@ class _RedisLink(Link):
     async def send(self, messages: list[str]) -> None:
         if self._engine.last_server not in (None, self._server) and not await self._has_kept():
             # Processes connected to this server may have missed the messages that the other one has acknowledged, at
-            # least since it became a replica. Those that connected later have checked everything since.
+            # least since it became a replica. Processes that connected later have checked everything since.
             age = milliseconds(self._loop.time() - self._engine.acknowledged_at)
             messages = [f"{'@ 0 0' + chr(10) if self._replay else ''}{EVERY_KEY}{age}", *messages]
         commands = self._commands(messages)

@@ -26,7 +26,7 @@ Command: TypeAlias = tuple[str | int, ...]
 #: Of a command, to be awaited. It raises what the server, or the end of the connection, says.
 Reply: TypeAlias = asyncio.Future[Any]
 
-#: Its stub knows tuples of one part only. That of redis-py has no types.
+#: Its stub knows tuples of one part only. The one in redis-py has no types.
 _pack: Final = cast(Callable[[Command], bytes], hiredis.pack_command)
 
 _parse: Final = cast(Callable[[str], Exception], DefaultParser.parse_error)

@@ -80,7 +80,7 @@ class ServerBus(Bus):
         require_seconds("spread", spread, 0.0, 3600.0)
         super().__init__(targets, observers=observers, name=name)
         self._engine, self.replays = engine, replays
-        #: Its own, then those of logs that share it.
+        #: Its own, then the channels of logs that share it.
         self._channels = [name]
         self._timeout, self._pace = timeout, Pace(heartbeat, timeout, spread)
         #: When the next failed attempt to connect again is logged.
@@ -248,5 +248,5 @@ def hear_data(bus: ServerBus, channel: str) -> None:
         return
     bus._channels.append(channel)
     if bus._loop is not None and bus._refusal(bus._loop) is None:
-        why = f"it subscribes to {channel}, too"
+        why = f"it also subscribes to {channel}"
         bus._loop.call_soon_threadsafe(bus._reconnecting.renew, why)  # logs are made anywhere

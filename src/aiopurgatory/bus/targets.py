@@ -60,7 +60,7 @@ class Targets:
         return len(self._targets)
 
     def add(self, target: Target) -> None:
-        """Call *target*, too, unless it is called already. Raises: TypeError: it lacks a method."""
+        """Also call *target*, unless it is called already. Raises: TypeError: it lacks a method."""
         _require_target("target", target)
         if not any(target is other for other in self._targets):
             self._targets = (*self._targets, target)  # a new one: check() may be iterating

@@ -173,7 +173,7 @@ def retrieve_failure(op: Operation) -> BaseException:
 class AwaitableOperation(Operation):
     """An operation that follows asyncio's future protocol; see DelayedOperation.
 
-    Methods that ``asyncio.Future`` has, too, behave as CPython's documentation says there.
+    Methods that ``asyncio.Future`` also has behave as CPython's documentation says there.
     """
 
     __slots__ = ()

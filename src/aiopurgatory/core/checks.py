@@ -177,7 +177,7 @@ class KeyChecks(Calls):
         return ended
 
     def _check_nested(self, asked: int = 0) -> int:
-        """Make the checks in the queue: the first *asked* of them, and those that hooks have called.
+        """Make the checks in the queue: the first *asked* of them, and all that hooks have called.
 
         A chain that ends operations comes to an end. Checks without effect that lead to each other may not: what is
         left of them after the budget is checked on the next iterations.

@@ -20,7 +20,7 @@ from .watchers import ALL, checked_keys
 
 OpT = TypeVar("OpT", bound=AnyOperation)
 
-#: A timeout in seconds, None for no deadline, or that which the operation was given by its constructor.
+#: A timeout in seconds, None for no deadline, or the one that the operation was given by its constructor.
 OwnOrGiven: TypeAlias = SupportsFloat | Literal["own"] | None
 
 
@@ -57,7 +57,7 @@ class EntryPoints:
 
     @property
     def watched_entries(self) -> int:
-        """The number of watch entries, one per operation and key. Those of ended operations count until purged."""
+        """The number of watch entries, one per operation and key. Entries of ended operations count until purged."""
         return self._core.watchers.entries
 
     def statistics(self) -> Statistics:

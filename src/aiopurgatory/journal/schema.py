@@ -64,7 +64,7 @@ _COUNTS: Final = {
     "pending": "operations waiting",
     "watched_entries": "operations under watch keys, once per key",
     "keys": "keys with watch entries",
-    "completed": "operations completed since the start; all columns below count since the start, too",
+    "completed": "operations completed since the start; all columns below also count since the start",
     "expired": "operations expired",
     "cancelled": "operations cancelled",
     "failed": "operations failed",
@@ -87,7 +87,7 @@ _LATER: Final = {
     "purge_interval": "ended operations per purge; 0: their entries are removed at once",
     "checks_of_twins": "examined checks of an unwatched key of which a twin was watched, as 7 and '7'",
     "reads": "reads of awaited conditions that checks called for",
-    "reads_in_vain": "those of them that found nothing",
+    "reads_in_vain": "how many of these found nothing",
     "collector_us": "time of this process in Python's garbage collector",
 }
 

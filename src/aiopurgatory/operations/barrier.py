@@ -37,13 +37,13 @@ class JoinBarrier(Collection, Generic[M]):
     barrier opens when all have joined, or at its deadline, which drops the members that have not joined. The first
     join of an empty group waits for ``initial_delay``, repeated while members join.
 
-    Call expect() for a member that has been given its name but has not joined yet: the barrier waits for it, too. Call
+    Call expect() for a member that has been given its name but has not joined yet: the barrier also waits for it. Call
     replace() for one that has restarted under another name: the others need not join again. ``len()`` counts the
     members that wait at the barrier.
 
     ``purgatory.cancel_for_key(key)`` cancels every waiting join. ``fail_for_key(key, exc)`` fails each with *exc*, for
     instance when another server has taken over the group. ``complete_for_key(key)`` opens the barrier now, as its
-    deadline does, during the initial delay, too.
+    deadline does, even during the initial delay.
 
     Args:
         purgatory: holds the joins.

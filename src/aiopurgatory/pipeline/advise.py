@@ -1,6 +1,6 @@
 """Simulations -> the settings to use, and the cost of each alternative, in advice.md.
 
-The advice is the setting with the least CPU time of those that expire operations on time, or the defaults, if nobody
+The advice is the setting with the least CPU time of all that expire operations on time, or the defaults, if nobody
 would notice the gain: less than 1 % of a core at the load of the trace, and less than 10 MB. CPU time is computed from
 the steps that the simulation counted and from the time that each step takes on the machine of the benchmarks. Use it to
 compare settings, not to predict a load.

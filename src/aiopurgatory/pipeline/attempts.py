@@ -12,7 +12,7 @@ may both write an attempt upon the same parent: readers follow the longest line 
 The files of the other batch are new files to the next run. So nothing is locked, renamed or overwritten, and whoever is
 killed leaves only an attempt that does not count.
 
-Each 32nd batch of sums has no files of its own: it repeats the sums of the 31 before it, and each 1,024th those of the
+Each 32nd batch of sums has no files of its own: it repeats the sums of the 31 before it, and each 1,024th sums of the
 1,023 before it. So a line is short, however many batches there were. See upkeep.py.
 """
 
@@ -92,9 +92,9 @@ def committed(spark: SparkSession, out: str, root: str = "sums") -> list[Attempt
 def sums(
     spark: SparkSession, out: str, name: str, line: Line | None = None, numbers: Collection[int] | None = None
 ) -> DataFrame:
-    """Return the rows of the table *name* of SUMS. Those of several batches are not added up: see sums.total().
+    """Return the rows of the table *name* of SUMS. Rows of several batches are not added up: see sums.total().
 
-    Rows of days that are forgotten are left out. Those of keys have no date.
+    Rows of days that are forgotten are left out. Rows of keys have no date.
 
     Args:
         line: the attempts that count (default: look).
@@ -115,7 +115,7 @@ def first_day(spark: SparkSession, out: str, line: Sequence[Attempt]) -> date:
 def table(spark: SparkSession, out: str, name: str, places: Sequence[Row] | None = None) -> DataFrame:
     """Return the table *name* of REPORT. One that has not been written is empty.
 
-    Args: places: which folders have it, as PLACES (default: those of the newest report).
+    Args: places: which folders have it, as PLACES (default: the folders of the newest report).
     """
     known = places_of(spark, out, committed(spark, out, "report")) if places is None else places
     own = [each for each in known if each.table == name]

@@ -2,7 +2,7 @@
 
 Arrivals per second by hour of the day, the time to completion, and the popularity of a purgatory's keys. Spark adds the
 sums up to what fits a page; numpy estimates from that. Operations that were cancelled or failed count as completed
-then: they ended before their deadline. Those that expired are right-censored. Those completed by the last try at their
+then: they ended before their deadline. Expired ones are right-censored. Operations completed by the last try at their
 deadline are left out of the estimate, as nobody knows when they could have completed. Findings tell what is unknown or
 extrapolated. A day without a row of the purgatory counts as not recorded.
 """

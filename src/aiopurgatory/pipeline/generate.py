@@ -32,7 +32,7 @@ NO_TIMEOUT_US: Final = 1 << 53
 ARRIVAL, TIME, TIMEOUT, KEY_COUNT, KEY, STEP, WORKLOAD = range(7)
 _HOUR_US: Final = 3_600_000_000
 _DRAWN: Final = "ARRAY<STRUCT<upto: DOUBLE, value: BIGINT>>"
-#: Of the day's requests, those of an hour; of these, the part of a workload; and its parameters.
+#: Of the day's requests, how many come in an hour; of these, the part of a workload; and its parameters.
 _PARTS: Final = (
     "low DOUBLE, high DOUBLE, least DOUBLE, upto DOUBLE, hour INT, "
     f"completions ARRAY<BIGINT>, timeouts {_DRAWN}, key_counts {_DRAWN}, widest BIGINT, ranks ARRAY<DOUBLE>"

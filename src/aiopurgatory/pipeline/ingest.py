@@ -78,7 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", help="folder for the sums")
     about = f"files to read before their sums count (default: {MAX_FILES:,}); a killed run loses what it did since"
     parser.add_argument("--max-files", type=int, default=MAX_FILES, metavar="N", help=about)
-    about = "list sealed days, too, for files that have come late"
+    about = "also list sealed days, for files that have come late"
     parser.add_argument("--all-days", action="store_true", help=about)
     about = "remove the days before this one, as 2026-11-21, from the report for good"
     parser.add_argument("--forget-before", type=date.fromisoformat, metavar="DATE", help=about)
@@ -106,7 +106,7 @@ def ingest(
 
     Args:
         max_files: files of one batch (default: 4,000).
-        all_days: list sealed days, too (default: no).
+        all_days: also list sealed days (default: no).
 
     Raises: PurgatoryError: there is no journal, one folder is in the other, or *max_files* is not positive.
         LostRowsError: the counts do not add up.
@@ -149,7 +149,7 @@ def _all_read(
 
 
 def _quiet(known: DataFrame, days: set[str]) -> list[str]:
-    """Return those of *days* that are over and had no new file for QUIET. Args: known: their files."""
+    """Return the *days* that are over and had no new file for QUIET. Args: known: their files."""
     before = datetime.now(UTC) - QUIET
     over = [day for day in days if _A_DAY.fullmatch(day) and day < f"{before:%Y-%m-%d}"]
     newest = known.where(F.col("day").isin(over)).groupBy("day").agg(F.max("read_us").alias("read_us"))

@@ -194,7 +194,7 @@ def _require(counted: int, rows: DataFrame, files: Sequence[File]) -> None:
 
 
 def both_words(own: DataFrame, before: DataFrame) -> DataFrame:
-    """Words -> the same, with those that came ``before``."""
+    """Words -> the same, and the words that came ``before``."""
     known = before.selectExpr("instance", "word", "0L AS bits", "0L AS rows", "bits AS before")
     return own.withColumn("before", F.lit(0).cast("bigint")).unionByName(known)
 
@@ -214,7 +214,7 @@ def placed(rows: DataFrame, repeats: DataFrame) -> DataFrame:
 
 
 def first_copies(rows: DataFrame, repeats: DataFrame) -> DataFrame:
-    """Rows without those that came before. Only rows of words in *repeats* are compared."""
+    """Rows without the rows that came before. Only rows of words in *repeats* are compared."""
     others = rows.withColumn("word", F.expr("sequence div 64")).join(repeats, ["instance", "word"], "left_anti")
     first = placed(rows, repeats).where("place = 1")
     return others.select(*rows.columns).union(first.select(*rows.columns))

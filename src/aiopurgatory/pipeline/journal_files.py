@@ -56,7 +56,7 @@ class File:
 
 
 def unread(files: DataFrame, paths: Sequence[str], known: DataFrame) -> list[File]:
-    """Return those of listed() that are not among *known* files, in order of their paths."""
+    """Return the files of listed() that are not among *known* ones, in order of their paths."""
     seen = Observation()
     there = files.observe(seen, F.count(F.lit(1)).alias("files"))
     new = there.join(known, [*IDENTITY], "left_anti").select("path", "uri_hash", "length", "modified_us")
@@ -69,7 +69,7 @@ def unread(files: DataFrame, paths: Sequence[str], known: DataFrame) -> list[Fil
 
 
 def listed(spark: SparkSession, journal: str, sealed: Collection[str]) -> tuple[DataFrame, list[str]]:
-    """List the files of the *journal*, but for those of *sealed* days.
+    """List the files of the *journal*, but for *sealed* days.
 
     Returns: rows of IDENTITY, and ``uri_hash``, without empty files, which Spark leaves out; the paths of all files.
     Raises: PurgatoryError: there is no journal.
@@ -114,7 +114,7 @@ def _others(names: Collection[str]) -> str:
 
 
 def located(files: list[File]) -> list[File]:
-    """Set the table and the date of *files*, or the problem of those that lie elsewhere; return all."""
+    """Set the table and the date of *files*, or the problem of files that lie elsewhere; return all."""
     places = [_PLACE.search(each.path) for each in files]
     roots = [each.path[: place.start()] for each, place in zip(files, places, strict=True) if place]
     root = min(roots, key=len, default="")
@@ -142,7 +142,7 @@ def together(rows: DataFrame, files: Sequence[File]) -> DataFrame:
 
 
 def with_footers(spark: SparkSession, files: Sequence[File]) -> list[File]:
-    """Set how many rows *files* have; return those that can be read."""
+    """Set how many rows *files* have; return the files that can be read."""
     there = [each for each in files if not each.problem]
     reader = spark.read.schema("sequence BIGINT").options(recursiveFileLookup="true", **_LENIENT)
 

@@ -32,7 +32,7 @@ class Workload:
 
     Attributes:
         arrivals_per_second: by hour of the day, 24 of them.
-        completion_ms: times to completion, in order; each is that of an equal share of operations. 0: they complete on
+        completion_ms: times to completion, in order; each stands for an equal share of operations. 0: they complete on
             arrival. None: they never complete.
         timeouts_ms: pairs of a timeout and its share of operations; None: no timeout.
         key_counts: pairs of a number of watch keys and its share of operations (default: one key each).
@@ -115,7 +115,7 @@ WORKLOADS: Final = {workload.kind: workload for workload in (FEW, MANY)}
 
 
 def enough(workloads: Sequence[Workload]) -> int:
-    """Return how many requests show a steady state: those of four times the longest wait, from 20,000 to 100,000.
+    """Return how many requests show a steady state: all within four times the longest wait, from 20,000 to 100,000.
 
     A wait ends at its timeout, or at the time by which nearly all complete.
     """

@@ -78,7 +78,7 @@ class _Report:
         self.is_new = (made.attempt, made.library) != (line[-1].name, aiopurgatory.__version__)
         rows = attempts.sums(spark, out, "touched", line)
         touched = tables.touched(rows, [each.number for each in line], made.attempt).collect()
-        #: By day: the numbers of those of the line that have it.
+        #: By day: the numbers of the batches of the line that have it.
         self._having = {row.date: row.having for row in touched if row.date}
         # Days that are not written anew stay: to remove one, all are.
         is_same = (made.library, made.first) == (aiopurgatory.__version__, self._first)
@@ -88,7 +88,7 @@ class _Report:
         self._days = _and_beside({row.date for row in touched if row.date and row.newest > since})
 
     def write(self) -> None:
-        """Write all tables, and at last where they are: until then, readers find those of the report before."""
+        """Write all tables, and at last where they are: until then, readers find the tables of the report before."""
         hours = self._sums("hours")
         # They are small. As rows of this program, Spark sends them along without a job for each table.
         small = at_once(rows.toArrow for rows in (sums.kinds(hours), tables.spans(hours)))
@@ -103,7 +103,7 @@ class _Report:
             sweep(self._spark, f"{self._out}/report", keep, self._attempt.number)
 
     def _places(self) -> list[tuple[Any, ...]]:
-        """Return where the tables are: this report's, and those of other days."""
+        """Return where the tables are: this report's, and the tables of other days."""
         made = self._line[-1].name, self._line[-1].number, aiopurgatory.__version__, self._first
         own = [(name, day) for name in REPORT for day in (sorted(self._days) if name in _BY_DAY else [None])]
         stay = [each for each in self._old if self._adds and each.date and each.date not in self._days]

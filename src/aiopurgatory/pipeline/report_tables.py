@@ -25,7 +25,7 @@ _DIVISORS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 def touched(rows: DataFrame, numbers: Sequence[int], known: str) -> DataFrame:
     """Touched days -> by day: which batches have it, the newest number, and whether one is *known*.
 
-    Args: numbers: of those that count, in order. known: the name of a batch.
+    Args: numbers: of the batches that count, in order. known: the name of a batch.
     """
     having = F.array_min(F.filter(F.array(*map(F.lit, numbers)), lambda each: each >= F.col("number")))
     is_known = F.bool_or(F.col("attempt") == known).alias("is_known")
@@ -88,7 +88,7 @@ def _least(what: int, share: float) -> Column:
 def spans(hours: DataFrame) -> DataFrame:
     """Return which part of each date the journal of a purgatory covers: date, purgatory, first_us, last_us.
 
-    A day is covered from its first end to its last, and from or to midnight if the day beside it has an end, too.
+    A day is covered from its first end to its last, and from or to midnight if the day beside it also has an end.
     """
     by_day = hours.groupBy(_date_of("hour div 24").alias("date"), "purgatory").agg(
         F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us")

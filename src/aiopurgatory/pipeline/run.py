@@ -1,7 +1,7 @@
 """Journal -> report, model, trace, simulations and advice: every stage in turn, in one session.
 
   JOURNAL  ->  OUT/sums    as ingest makes them
-               OUT/report  as report makes it; its page shows the advice, too
+               OUT/report  as report makes it; its page also shows the advice
                OUT/report.html, OUT/model.json, OUT/advice.md: for people
 
 The trace and its simulations are not kept. Several runs at once, on any machines, do not harm each other. The advice
@@ -72,7 +72,7 @@ def run_all(
 
     Args:
         rows: requests in the trace (default: as many as show a steady state: 20,000 to 100,000).
-        settings: to simulate (default: those of simulate.grid()).
+        settings: to simulate (default: the settings of simulate.grid()).
         limits: the promises for every minute (default: Limits()).
         max_lateness_ms: 99 % of expirations must be at most this late by the advice (default: 20).
 

@@ -35,7 +35,7 @@ from .failures import plain_errors
 
 R = TypeVar("R")
 
-#: Spark's settings in every session on any engine, those with a local master, and those of them for small jobs.
+#: Spark's settings in every session on any engine, with a local master, and there for small jobs.
 #: Read as a resource: spark-submit may give the package in a zip file.
 SQL, _HERE, _SMALL = tomllib.loads(files("aiopurgatory.pipeline").joinpath("session.toml").read_text("utf-8")).values()
 #: Seconds to wait for a connection to a master.

@@ -1,4 +1,4 @@
-"""Good rows -> sums, as described in tables.py. The sums of two groups of rows add up to those of both: see total().
+"""Good rows -> sums, as described in tables.py. The sums of two groups of rows add up to the sums of both: see total().
 
 Group keys decide the cost. A string costs several times as much as a number, so sums name a purgatory and kind by one
 number, ``series``; the table ``hours`` has the names.

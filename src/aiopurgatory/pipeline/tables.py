@@ -3,7 +3,7 @@
 **The journal**, as Spark reads it: JOURNAL. Whole numbers are 64 bits wide, so that files with narrower ones are read.
 
 **Sums** (SUMS) hold sums over the good rows of the journal, and its quarantined rows. Sums of two batches add up to
-those of both (sums.total). Every count is a sum of ``weight``: a sampled row stands for many operations. tables.toml
+the sums of both (sums.total). Every count is a sum of ``weight``: a sampled row stands for many operations. tables.toml
 has the columns.
 
 ``series`` is a purgatory and kind, as a number: the table ``hours`` has their names. ``outcome`` is its place in

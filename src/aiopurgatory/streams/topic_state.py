@@ -3,9 +3,9 @@
 S1 The events of a topic are numbered without gaps, in the order of their commits. An id is ``epoch-number``. The epoch
    is random, so a topic that the server has lost, and that began anew, is noticed. When the server's data has another
    life (a restart, a failover), a generation begins: the id is ``epoch.generation-number``, and the topic keeps the
-   number at which it began. So an id of an event that the server has lost is noticed, too. A server may lose commits
+   number at which it began. So an id of an event that the server has lost is also noticed. A server may lose commits
    and not tell (a crash of PostgreSQL without synchronous_commit): a writer that reads back fewer events than it knew
-   begins a generation, too.
+   also begins a generation.
 S2 A reader gives the number of its last event. If the next one is not there, it is gone, and the reader is told.
 S3 A writer counts its events, so an append that is repeated after a lost reply adds nothing. Of a run,
    its only producer does so; of a topic that many write to, each process. An id given by the caller counts as a writer

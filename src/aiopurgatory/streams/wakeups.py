@@ -66,7 +66,7 @@ class ServerStore(Store, DataTarget):
         kind: the class of the bus.
         address: of the server, for a bus of its own.
         shared: None: it makes its own.
-        log: the options of the log, whose observers are told of the bus, too. An iterator of them becomes a tuple.
+        log: the options of the log, whose observers are also told of the bus. An iterator of them becomes a tuple.
         prefix: of its channel, and of its name on the server.
         options: of a bus of its own: heartbeat, timeout and password.
 

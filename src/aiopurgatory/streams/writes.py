@@ -16,7 +16,7 @@ from .topic_state import END, NO_KEEP, Block, IdGeneration, Keep, TopicState, in
 
 #: The most generations of a topic to remember. Ids of earlier ones are gone.
 MAX_GENERATIONS: Final = 64
-#: Writers to remember (S3); and how many to add to the archive at a time: each commit writes those that are not there.
+#: Writers to remember (S3); and how many to add to the archive at a time: each commit writes the others.
 MAX_WRITERS: Final = 64
 RECENT: Final = 16
 #: Events are dropped in blocks. The kept events are about so many blocks.

@@ -14,7 +14,7 @@ a refusal.
 **A stream** (stream) reads the same feed to its end: a poll is answered with the first item, and a stream sends each.
 It is one operation all along, in which its task waits again and again.
 
-**What is shared.** Plain sources are read by each poll, and bodies in memory are kept for those that want the same.
+**What is shared.** Plain sources are read by each poll, and bodies in memory are kept for others that want the same.
 Awaited sources are called once for all polls that a check has woken (reads): a call serves those for whom it began late
 enough to have seen their change. So every source is called in an empty context, and never sees who asked.
 

@@ -36,7 +36,7 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
     If a handler raises PurgatoryClosedError or PurgatoryFullError, or a wait of it was cancelled, as by
     ``cancel_for_key()``, the client is answered 503, as PurgatoryMiddleware does it.
 
-    aiohttp notices a disconnected client only with ``handler_cancellation`` (an option of ``AppRunner``, too), and then
+    aiohttp notices a disconnected client only with ``handler_cancellation`` (also an option of ``AppRunner``), and then
     cancels its handler. setup() adds a middleware that spares handlers that poll, or have entered a
     ``while_connected()`` block. Their poll ends with status 499, or their block is cancelled, and they run to their
     end. Errors that they raise then are logged, but for DisconnectedError. Other handlers are cancelled.

@@ -149,7 +149,7 @@ _REFUSALS: Final[dict[type[Exception], int | str]] = {
 }
 #: Exceptions that become answers.
 REFUSALS: Final = tuple(_REFUSALS)
-#: Those that a handler may raise.
+#: Refusals that a handler may raise.
 _OF_HANDLERS: Final = (DisconnectedError, PurgatoryClosedError, PurgatoryFullError)
 
 

@@ -92,7 +92,7 @@ def listen(receive: Receive, dropped: Callable[[], object], ended: Ended) -> Cal
     Args:
         dropped: called when a part of the body is dropped.
         ended: called with None when the client has disconnected, or if *receive* raises; else with a TypeError: it is
-            not that of an HTTP request.
+            not an HTTP request's.
     """
     # Not by the loop's task factory: an eager task might call *ended* before this returns.
     return asyncio.Task(_listen(receive, dropped, ended), loop=asyncio.get_running_loop()).cancel
@@ -107,7 +107,7 @@ async def _listen(receive: Receive, dropped: Callable[[], object], ended: Ended)
             ended(None)
             return
         if not kind.startswith("http."):
-            ended(TypeError(f"receive must be that of an HTTP request, got a {kind!r} from it"))
+            ended(TypeError(f"receive must belong to an HTTP request, got a {kind!r} from it"))
             return
         if message.get("body"):
             dropped()
@@ -256,7 +256,7 @@ def while_connected(receive: Receive | None = None) -> Connected:
     """
     owner = getattr(receive, "__self__", None)
     if getattr(owner, "scope", {}).get("type") == "websocket":
-        raise TypeError(f"receive must be that of an HTTP request, got a WebSocket's, of {type(owner).__name__}")
+        raise TypeError(f"receive must belong to an HTTP request, got a WebSocket's, of {type(owner).__name__}")
     found = listener(receive)
     if found is None:
         raise RuntimeError(

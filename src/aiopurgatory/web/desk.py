@@ -145,12 +145,12 @@ Parked: TypeAlias = list[ClientOperation[Any]]
 class Newcomers:
     """Polls without a listener yet: those answered within half of LISTEN_AFTER never need one. One timer serves all.
 
-    At each call, those that were there at the call before get listeners. (If all of them did, so would polls that have
-    just come: on a busy server, a third of those that are answered at once.)
+    At each call, the polls that were there at the call before get listeners. (If all did, so would polls that have just
+    come: on a busy server, a third of the polls that are answered at once.)
     """
 
     def __init__(self) -> None:
-        #: Polls since the timer's last call, and those that were there at that call.
+        #: Polls since the timer's last call, and polls that were there at that call.
         self._polls: dict[ClientOperation[Any], tuple[Listen, Context]] = {}
         self._older = self._polls.copy()
         self._has_timer = False
@@ -165,7 +165,7 @@ class Newcomers:
 
     def _call_later(self) -> None:
         if not self._has_timer:
-            # In an empty context: the timer sets the next one, so that of the first poll would live on.
+            # In an empty context: the timer sets the next one, so the first poll's would live on.
             asyncio.get_running_loop().call_later(LISTEN_AFTER / 2, self._listen, context=Context())
             self._has_timer = True
 

@@ -121,7 +121,7 @@ async def answer_poll(content: Content[K], request: PollRequest[K]) -> Answer:
 
 
 def _wait(request: PollRequest[Any], policy: Policy) -> tuple[float, int | None]:
-    """Returns: the seconds that the poll may wait, and those of Preference-Applied, or None."""
+    """Returns: the seconds that the poll may wait, and the seconds of Preference-Applied, or None."""
     if request.wait is not None:
         asked = wait_in_query(request.wait) if isinstance(request.wait, str) else max(0.0, request.wait)
         return policy.applied(asked), None
@@ -190,7 +190,7 @@ class Answering(Generic[K]):
                 X-Forwarded-For.
             receive: ASGI's. When the client disconnects, the poll ends with status 499, and your handler goes on. Read
                 the request's body first: what arrives while the poll waits is dropped. If it raises, the client counts
-                as disconnected. None (default): that of the app's PurgatoryMiddleware, which keeps the body. In an app
+                as disconnected. None (default): by the app's PurgatoryMiddleware, which keeps the body. In an app
                 without one, the poll of a disconnected client goes on waiting unless the handler is cancelled.
             respond: makes the answer, as for LongPollRoute: whether or not there is something new, it gets the body.
 

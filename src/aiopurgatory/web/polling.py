@@ -78,8 +78,8 @@ class LongPolling(Starting, Answering[K]):
         source: the polled state: a Source, in memory or awaited.
         policy: waits and limits; None (default): ``Policy()``.
         media_type: Content-Type of the bodies.
-        max_body_bytes: bytes of bodies to cache for other polls that want the same; default 4 MiB. Those that
-            were awaited serve only the polls and streams that the same notification wakes.
+        max_body_bytes: bytes of bodies to cache for other polls that want the same; default 4 MiB. Awaited
+            bodies serve only the polls and streams that the same notification wakes.
         max_reads: how many awaited calls of the source may run at a time; default 10.
         name: labels the statistics and metrics, 1 to 255 bytes of UTF-8; None (default): the purgatory's.
         observers: are told when this opens and closes, as are the purgatory's observers; default: none.

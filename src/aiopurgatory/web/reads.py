@@ -285,7 +285,7 @@ class Reader(Generic[K]):
         return require_version(self._name, self.peek(resource))
 
     def body_now(self, wanted: tuple[K, str | None, str]) -> State:
-        """The version and body from memory. Args: wanted: those of Source.read()."""
+        """The version and body from memory. Args: wanted: the arguments of Source.read()."""
         found: State | None = self.kept.get(wanted)
         if found is None:
             resource, since, version = wanted
@@ -299,7 +299,7 @@ class Reader(Generic[K]):
         return self._share(self._versions, (resource, None), check, asked)
 
     def body(self, wanted: tuple[K, str | None, str], check: int, asked: Asking) -> Awaitable[State]:
-        """Await the version and body. Args: wanted: those of Source.read(). check: as for version()."""
+        """Await the version and body. Args: wanted: the arguments of Source.read(). check: as for version()."""
         self._enter()
         return self._share(self._bodies, wanted, check, asked)
 

@@ -72,7 +72,7 @@ class Endpoint(ABC):
         require_items("methods", methods, "method")
         served_methods = tuple([method.upper() for method in methods])  # as routers take them
         self._methods: Final = (*served_methods, "HEAD") if "GET" in served_methods else served_methods
-        #: Those of the fields of a request. The first one may be a login.
+        #: Each gives a field of the request. The first one may be a login.
         self._functions: Final = given(
             resource=resource, since=since, keys=keys, client=client, group=group, until=until
         )
@@ -304,7 +304,7 @@ class EventRoute(Endpoint):
         finally:
             stream.close()
         if last is not None:
-            # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
+            # The stream's operation has ended, so the loop keeps the time. A server that stops may also cancel this.
             with suppress(TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(self._content.desk.policy.stall):
                     await deliver(send, *unsent, {"type": _BODY, "body": last})

@@ -28,7 +28,7 @@ class Source(Protocol[K_contra]):
     Plain methods read memory. They are called in the event loop and must not block it.
 
     Make them ``async def`` if reading takes I/O, as in a database. Then polls and streams that want the same share a
-    call, unless it may have missed a change. Those that one notification wakes share the calls that begin after it, in
+    call, unless it may have missed a change. All that one notification wakes share the calls that begin after it, in
     however many slices they are woken: 10,000 polls of a topic make two calls. If notifications of the same key come
     between the slices, each slice may make calls of its own. A poll that has just come, and one at the end of its time,
     share only calls that have not begun.
@@ -37,7 +37,7 @@ class Source(Protocol[K_contra]):
     within that wait, or within 0.5 s if the wait is over. Otherwise the poll is answered 304 if it has read the version
     before and no check came since, or 503 if not. A poll that ends because its client leaves, or because the purgatory
     closes, does not wait for its call. A call that no poll waits for any more is cancelled. A poll that may not wait
-    takes a place in the purgatory, too, while it reads, and a closed one refuses it.
+    also takes a place in the purgatory while it reads, and a closed one refuses it.
 
     An exception of an ``async def`` answers the polls of that call with 503. Exceptions that stand for an answer are
     raised, as from plain methods: GoneError, NotFoundError, HTTPException of Starlette, FastAPI, Litestar, Quart or

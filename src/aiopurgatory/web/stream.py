@@ -31,7 +31,7 @@ HEARTBEAT: Final = b":\n"
 _A_DAY: Final = 24 * 60 * 60 * 1000
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-store, no-transform"),  # a front end that compresses would collect events, too
+    (b"cache-control", b"no-store, no-transform"),  # a front end that compresses would also collect events
     (b"x-accel-buffering", b"no"),  # nginx would collect events until its buffer is full
 ]
 
@@ -41,7 +41,7 @@ class EventFeed(ABC):
 
     __slots__ = ()
 
-    #: Whether its reads count as those of an awaited condition.
+    #: Whether its reads count as the reads of an awaited condition.
     is_awaited: bool
     #: No event will follow. The stream sends its last events, and ends.
     is_over: bool

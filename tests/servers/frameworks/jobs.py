@@ -4,7 +4,7 @@ An ASGI app has the first of these alone; told() has the others, as they do not 
 
 GET /next     waits for a job, and answers with its number; "none" after 300 s
 POST /put     a new job; answers with the state
-GET /state    "WAITS JOBS HANDED": the waits, the jobs that nobody has, and those that were handed out
+GET /state    "WAITS JOBS HANDED": the waits, the jobs that nobody has, and the jobs that were handed out
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Anonymous clients keep no place after they leave, for any request, broken ones and crowds of them, too."""
+"""Anonymous clients keep no place after they leave, for any request, even broken ones and crowds of them."""
 
 from __future__ import annotations
 

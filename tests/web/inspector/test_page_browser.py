@@ -57,7 +57,7 @@ class Page(Browser):
         return [entry["message"] for entry in entries]
 
     async def requested(self) -> set[str]:
-        """The addresses asked for since the last call, but not those of the page that the browser starts with."""
+        """The addresses asked for since the last call, but not of the page that the browser starts with."""
         entries = await asyncio.to_thread(self.driver.get_log, "performance")
         messages = [json.loads(entry["message"])["message"] for entry in entries]
         sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
@@ -134,7 +134,7 @@ async def test_page_draws_a_ring_for_each_wheel_and_moves_its_hand(page: Page, p
     purgatory.watch(Wait(100.0), ["key"])
     await page.shows("#figure-pending", "1")
     counts = "return ['track', 'fill', 'hand'].map(name => document.querySelectorAll('#rings .' + name).length)"
-    assert await page.run(counts) == [4, 1, 2]  # those of 20 and of 400 ms have no hand
+    assert await page.run(counts) == [4, 1, 2]  # the wheels of 20 and of 400 ms have no hand
     hand = "return document.querySelector('#rings .hand').getAttribute('transform')"
     before = await page.run(hand)
     await asyncio.sleep(0.3)

@@ -86,7 +86,7 @@ class Axis:
         return np.diff(np.clip(self.edges, self.start, self.end))
 
     def dates(self) -> Iterator[tuple[float, list[str]]]:
-        """Yield the places of round times, and their labels. The first of each day has the date, too."""
+        """Yield the places of round times, and their labels. The first of each day also has the date."""
         span, day = self.end - self.start, ""
         step = next((each for each in _STEPS if span / each <= _TICKS), int(span / _TICKS) // DAY * DAY)
         for each in np.arange(-(-self.start // step) * step, self.end + 0.5, step):

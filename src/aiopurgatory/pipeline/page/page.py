@@ -200,7 +200,7 @@ def by_second(seconds: DataFrame, minutes: DataFrame) -> DataFrame:
 def steps(minutes: DataFrame, work: DataFrame, axis: Axis) -> DataFrame:
     """Minutes, work -> the load of each purgatory by step of *axis*, all of its kinds together.
 
-    The statistics know of all that are waiting, rows only of those that have ended.
+    The statistics know of all that are waiting, rows only of operations that have ended.
     """
     largest_of = [F.max(name).alias(name) for name in TIMES]
     counts = [F.sum(name).alias(name) for name in (*OUTCOMES, "pending_mean", "pending_peak")]

@@ -23,7 +23,7 @@ _ABOUT: Final = {
     "max_dropped_rows": "rows that all journals together may drop in a minute",
     "fewest": "do not judge a purgatory by minutes with fewer operations",
 }
-#: By promise: the attribute of Limits, which tells the unit of its values, too.
+#: By promise: the attribute of Limits, which also tells the unit of its values.
 PROMISES: Final = {
     "share expired": "max_expired_share",
     "more expired than usual": "usual_share",
