@@ -61,7 +61,7 @@ async def test_topic_that_is_no_str_is_a_mistake_of_the_app(log: EventLog, route
 async def test_unknown_topic_is_404_however_short_the_wait(log: EventLog, route: Any, topic: str, query: str) -> None:
     """The wait of a poll, and the stall of a stream."""
     policy = Policy(stall=0.095, heartbeat=0.01)
-    assert (await ended(route(log, policy=policy), topic, query)).status == 404
+    assert (await ended(route(LogPolling(log, policy)), topic, query)).status == 404
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
-from private_servers import DurableRedis, Postgres, Server
-from streams.conftest import log_at, started  # type: ignore[import-not-found]
+from bus.conftest import fixture_of  # type: ignore[import-not-found]
+from private_servers import DurableRedis, Server
+from streams.conftest import LogPostgres, log_at  # type: ignore[import-not-found]
 
 from aiopurgatory.streams import EventLog
 from aiopurgatory.web import EventRoute, LogPolling, LongPollRoute, Policy
@@ -20,9 +21,7 @@ from .polls import until
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=[DurableRedis, Postgres], ids=["redis", "postgres"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    yield from started(request.param)
+server = fixture_of(DurableRedis, LogPostgres)
 
 
 @pytest.fixture
