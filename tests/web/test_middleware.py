@@ -297,6 +297,22 @@ async def test_reader_behind_a_block_hears_of_a_receive_that_raises(purgatory: P
     assert seen == [DISCONNECT]
 
 
+async def test_reader_that_outlives_its_request_hears_its_disconnect(purgatory: Purgatory) -> None:
+    readers: list[asyncio.Task[Message]] = []
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        async with while_connected():
+            await receive()
+            readers.append(asyncio.ensure_future(receive()))
+            await settle()
+
+    exchange = exchange_of(purgatory, handler)
+    await exchange.run()
+    await settle()
+    exchange.leave()
+    assert await asyncio.wait_for(readers[0], 5.0) == DISCONNECT
+
+
 async def test_server_that_repeats_its_message_does_not_end_the_block(purgatory: Purgatory) -> None:
     """As the stand-ins of tests do."""
 

@@ -198,9 +198,11 @@ class Inbox(Client):
                     await self._changed()
             except TimeoutError:
                 self.tell(UnreadBodyError(f"the request has more than {READ_AHEAD:,} unread bytes; send none"))
-        message = await next_message(self.from_server)
-        self._kept.append(message)
-        self._note_change()
+        try:
+            message = await next_message(self.from_server)
+            self._kept.append(message)
+        finally:
+            self._note_change()  # also if the request has ended: then the app calls the server's receive() again
         return message
 
     def _is_full(self) -> bool:

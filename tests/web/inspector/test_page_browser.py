@@ -21,7 +21,7 @@ from aiopurgatory.web.inspector import Inspector, snapshot
 
 from ..browser import Browser
 from ..polls import Counters, Polls
-from .helpers import Wait, serve
+from .helpers import Wait, serve, state
 
 pytestmark = pytest.mark.slow
 CELLS = "return [...document.querySelectorAll('#{} td')].map(cell => cell.textContent)"
@@ -242,6 +242,21 @@ async def test_page_follows_a_purgatory_that_is_started_again(page: Page, purgat
     await page.shows("#state", "open")
     await page.shows("#figure-pending", "1")
     await page.shows("#live", "live")
+
+
+async def test_page_beside_another_keeps_its_history(page: Page) -> None:
+    async with Purgatory() as purgatory, serve(Inspector([purgatory])) as port:
+        other = asyncio.create_task(state(port, (await state(port))["cursor"]))
+        await asyncio.sleep(0.3)
+        await page.open(f"http://127.0.0.1:{port}/purgatory/")
+        await page.shows("#live", "live")
+        began = await page.run("return history[0][0]")
+        purgatory.watch(Wait(None), ["key"])
+        await page.shows("#figure-pending", "1")
+        await other
+        assert await page.run("return history[0][0]") == began
+        assert await page.run("return history.every((row, at) => at === 0 || row[0] > history[at - 1][0])")
+        await page.open("about:blank")
 
 
 async def test_page_says_when_the_server_is_gone(page: Page) -> None:
