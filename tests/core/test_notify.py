@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 
+import pytest
+
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
@@ -90,3 +92,23 @@ async def test_notify_key_is_released_after_its_check(purgatory: Purgatory) -> N
     del op, key
     gc.collect()
     assert ref() is None
+
+
+@pytest.mark.parametrize("keys", [1, 3000])
+async def test_notify_all_goes_on_though_garbage_ends_some(purgatory: Purgatory, keys: int) -> None:
+    class Canceller:
+        def __init__(self, op: Op) -> None:
+            self.op, self.itself = op, self
+
+        def __del__(self) -> None:
+            self.op.cancel()
+
+    ops = [purgatory.watch(Op(), [number % keys]) for number in range(3000)]
+    for op in ops[::300]:
+        Canceller(op)
+    purgatory.notify_all()
+    await turns(10)
+    gc.collect()
+    assert purgatory.is_open
+    assert min(op.tries for op in ops if not op.done()) > 2  # watch() tries twice
+    check_invariants(purgatory)
