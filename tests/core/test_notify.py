@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 
 import pytest
 
-from aiopurgatory import Purgatory
+from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import LeapingClock, Op, turns
+from .parts import Boom, LeapingClock, Op, raising, taken, turns
 
 
 async def test_notify_that_closes_the_purgatory_is_counted(clock: ManualClock) -> None:
@@ -112,3 +113,17 @@ async def test_notify_all_goes_on_though_garbage_ends_some(purgatory: Purgatory,
     assert purgatory.is_open
     assert min(op.tries for op in ops if not op.done()) > 2  # watch() tries twice
     check_invariants(purgatory)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, Boom])
+async def test_notify_with_a_limit_counts_no_failed_operation(
+    purgatory: Purgatory, reports: list[BaseException], error: type[BaseException]
+) -> None:
+    ops = [purgatory.watch(Op(), ["key"]) for _ in range(5)]
+    for op in ops:
+        op.ready = True
+    ops[1].hooks["on_complete"] = raising(error())
+    purgatory.notify("key", limit=2)
+    await turns(10)
+    assert [op.outcome for op in ops] == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED, None, None]
+    assert [type(exc) for exc in taken(reports)] == [error]
