@@ -86,7 +86,7 @@ class World:
     def check(self, back: int) -> None:
         if self.checks:
             way, key, limit = self.checks.pop(back % len(self.checks))
-            getattr(self.purgatory, way)([key] if way == "check_each" else key, limit)
+            getattr(self.purgatory, way)([key] if way == "check_each" else key, limit=limit)
 
     def leave(self, back: int) -> None:
         there = [waiter for waiter in self.waiters if waiter.may_leave and not waiter.task.done()]
@@ -332,7 +332,7 @@ class Carry(TakeLate):
             key = KEYS[(KEYS.index(waiter.key) + 1) % len(KEYS)]
             waiter.world.queues[key].append(item)
             way = waiter.random.choice(["check_and_complete", "notify"])
-            getattr(waiter.world.purgatory, way)(key, 1)
+            getattr(waiter.world.purgatory, way)(key, limit=1)
         return None
 
 
