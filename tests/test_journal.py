@@ -448,8 +448,19 @@ async def test_start_during_a_close_or_another_start_loses_no_row(
 
 async def test_close_during_a_start_closes(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    await asyncio.gather(journal.start(), journal.aclose())
-    assert "closed" in repr(journal)
+    for _ in range(2):
+        await asyncio.gather(journal.start(), journal.aclose())
+        assert "closed" in repr(journal)
+
+
+async def test_start_without_a_folder_raises_and_logs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    journal = Journal(tmp_path / "file")
+    async with Purgatory(observers=[journal]):
+        with pytest.raises(FileExistsError):
+            await journal.start()
+        assert "closed" in repr(journal)
+    assert not caplog.records
 
 
 WRITER = """

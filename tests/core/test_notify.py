@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 
-from aiopurgatory import Purgatory
+import pytest
+
+from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import LeapingClock, Op, turns
+from .parts import Boom, LeapingClock, Op, raising, taken, turns
 
 
 async def test_notify_that_closes_the_purgatory_is_counted(clock: ManualClock) -> None:
@@ -90,3 +93,37 @@ async def test_notify_key_is_released_after_its_check(purgatory: Purgatory) -> N
     del op, key
     gc.collect()
     assert ref() is None
+
+
+@pytest.mark.parametrize("keys", [1, 3000])
+async def test_notify_all_goes_on_though_garbage_ends_some(purgatory: Purgatory, keys: int) -> None:
+    class Canceller:
+        def __init__(self, op: Op) -> None:
+            self.op, self.itself = op, self
+
+        def __del__(self) -> None:
+            self.op.cancel()
+
+    ops = [purgatory.watch(Op(), [number % keys]) for number in range(3000)]
+    for op in ops[::300]:
+        Canceller(op)
+    purgatory.notify_all()
+    await turns(10)
+    gc.collect()
+    assert purgatory.is_open
+    assert min(op.tries for op in ops if not op.done()) > 2  # watch() tries twice
+    check_invariants(purgatory)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, Boom])
+async def test_notify_with_a_limit_counts_no_failed_operation(
+    purgatory: Purgatory, reports: list[BaseException], error: type[BaseException]
+) -> None:
+    ops = [purgatory.watch(Op(), ["key"]) for _ in range(5)]
+    for op in ops:
+        op.ready = True
+    ops[1].hooks["on_complete"] = raising(error())
+    purgatory.notify("key", limit=2)
+    await turns(10)
+    assert [op.outcome for op in ops] == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED, None, None]
+    assert [type(exc) for exc in taken(reports)] == [error]

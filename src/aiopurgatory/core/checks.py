@@ -119,10 +119,8 @@ class KeyChecks(Calls):
                 for _ in self._steps:
                     if turn_time() >= stop:
                         return True
-            except BaseException as exc:
-                self._postpone(self._soon_key, self._soon_limit)  # what is left of it
-                if not isinstance(exc, CancelledError):  # else an operation's failure: the clock task goes on (I11)
-                    raise
+            except CancelledError:
+                pass  # an operation's failure: it must not be taken for a cancellation of the clock task (I11)
             self._steps = self._soon_key = None
             if turn_time() >= stop:
                 return True
@@ -271,7 +269,11 @@ class KeyChecks(Calls):
             if self._has_effect and not has_effect:
                 has_effect = True
                 self.without_effect -= 1
-            self._check_nested()
+            try:
+                self._check_nested()
+            except BaseException:  # what is left of this check; after a look of its own, _walk() does this
+                self._postpone(self._soon_key, self._soon_limit)
+                raise
             self._has_effect = False
             yield
 

@@ -213,12 +213,15 @@ class Watchers:
         """
         left = len(entries)
         place = 0
-        while place < left:
+        while place < left and place < len(entries):
             before = self._dropped
-            found = list(islice(entries.items(), place, place + SLICE))
-            if not found:
-                break
-            yield found
+            found: list[tuple[Any, Any]] = []
+            try:  # noqa: SIM105 suppress() is a call
+                found = list(islice(entries.items(), place, place + SLICE))
+            except RuntimeError:
+                pass  # on Python 3.11, garbage is collected in there: a finalizer has ended an operation
+            if found:
+                yield found
             place = max(place + len(found) - (self._dropped - before), 0)
 
     def ops_in_slices(self, entry: Any) -> Iterator[list[Operation]]:

@@ -161,7 +161,7 @@ class Journal(Recorder, Starting):
             OSError: the folder cannot be made.
         """
         loop = running_loop()
-        if self._task is not None and self._task.get_loop() is loop and not self._is_recording:
+        if self._task is not None and self._task.get_loop() is loop and not (self._is_recording or self._task.done()):
             await asyncio.wait([self._task])  # an aclose() still writes
         if self._is_recording and self._task is not None and not self._task.get_loop().is_closed():
             if self._task.get_loop() is not loop:
@@ -171,6 +171,7 @@ class Journal(Recorder, Starting):
         try:
             await anyio.to_thread.run_sync(self._prepare)
         except BaseException:
+            self._snapshots.clear()
             await self.aclose()
             raise
 
