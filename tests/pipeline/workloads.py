@@ -98,6 +98,7 @@ async def _record(folder: Path, step: Step, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(journal, "time", SimpleNamespace(strftime=time.strftime, gmtime=time.gmtime, **now))
     # Its task looks at the clock each 20 ms of real time: a shorter time than settle() needs would keep that busy.
     written = Journal(folder, keep_keys=True, snapshot_seconds=0.02, rows_per_file=1_000_000)
+    written._time = now["time"]
     async with written, Purgatory("fetch", clock=clock, observers=[written]) as purgatory:
         service = Service(purgatory, clock)
         for number in range(MINUTES * 600):
