@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
+from web.exchange import asked  # type: ignore[import-not-found]
+from web.polls import AsyncGiven, Given  # type: ignore[import-not-found]
 
 from aiopurgatory import Purgatory
 from aiopurgatory.bus import LocalBus
@@ -26,39 +27,8 @@ pytest.importorskip("trio", reason="trio is not installed")
 REDIS, POSTGRES = "redis://127.0.0.1:1", "postgresql://127.0.0.1:1/postgres"
 
 
-class News:
-    def version(self, resource: str) -> str:
-        return "1"
-
-    def read(self, resource: str, since: str | None, version: str) -> bytes:
-        return b"news"
-
-
-class AsyncNews:
-    async def version(self, resource: str) -> str:
-        return "1"
-
-    async def read(self, resource: str, since: str | None, version: str) -> bytes:
-        return b"news"
-
-
 async def get(route: Callable[..., Awaitable[None]]) -> None:
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/7",
-        "path_params": {"id": "7"},
-        "query_string": b"",
-        "headers": [],
-    }
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: Any) -> None:
-        pass
-
-    await route(scope, receive, send)
+    await asked(route, path_params={"id": "7"})
 
 
 async def run_of(log: MemoryLog) -> None:
@@ -79,10 +49,10 @@ FIRST_USES: dict[str, Callable[[Path], object]] = {
     "end": lambda _: MemoryLog().end("topic"),
     "run": lambda _: run_of(MemoryLog()),
     "follow": lambda _: anext(MemoryLog().follow("topic")),
-    "long polling": lambda _: LongPolling(Purgatory(), News()).start(),
-    "poll": lambda _: get(LongPollRoute(LongPolling(Purgatory(), News()))),
-    "awaited poll": lambda _: get(LongPollRoute(LongPolling(Purgatory(), AsyncNews()))),
-    "stream": lambda _: get(EventRoute(LongPolling(Purgatory(), News()))),
+    "long polling": lambda _: LongPolling(Purgatory(), Given()).start(),
+    "poll": lambda _: get(LongPollRoute(LongPolling(Purgatory(), Given()))),
+    "awaited poll": lambda _: get(LongPollRoute(LongPolling(Purgatory(), AsyncGiven()))),
+    "stream": lambda _: get(EventRoute(LongPolling(Purgatory(), Given()))),
     "poll of a log": lambda _: get(LongPollRoute(MemoryLog())),
     "stream of a log": lambda _: get(EventRoute(MemoryLog())),
     "stop signals": lambda _: close_on_stop(Purgatory()),
