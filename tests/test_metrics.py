@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from web.polls import Given  # type: ignore[import-not-found]
 
 from aiopurgatory import DelayedOperation, Purgatory, PurgatoryFullError, Statistics
 from aiopurgatory.metrics import Metrics
@@ -548,14 +549,6 @@ def test_gauges_of_a_killed_worker_go_by_the_rule_of_the_page() -> None:
 # shipped with it
 
 
-class Constant:
-    def version(self, resource: str) -> str:
-        return "0"
-
-    def read(self, resource: str, since: str | None, version: str) -> bytes:
-        return b""
-
-
 async def test_dashboard_and_alerts_find_their_metrics_and_labels(
     metrics: Metrics, registry: CollectorRegistry
 ) -> None:
@@ -564,7 +557,7 @@ async def test_dashboard_and_alerts_find_their_metrics_and_labels(
     polls = Purgatory("polls", observers=[metrics])
     async with (
         Purgatory("fetch", observers=[metrics]) as purgatory,
-        LongPolling(polls, Constant()) as polling,
+        LongPolling(polls, Given()) as polling,
         MemoryLog(observers=[metrics]),
         MemoryBus(MemoryServer(), [], observers=[metrics]),
     ):
@@ -572,7 +565,7 @@ async def test_dashboard_and_alerts_find_their_metrics_and_labels(
         ops[0].ready = True  # and nobody checks its key
         await asyncio.wait(ops)
         polls.close()
-        assert (await polling.answer("a", since="0")).status == 503
+        assert (await polling.answer("a", since="1")).status == 503
         found = {
             sample.name: set(sample.labels)
             for family in text_string_to_metric_families(generate_latest(registry).decode())
