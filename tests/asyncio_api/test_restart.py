@@ -6,29 +6,16 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from bus.waits import Told  # type: ignore[import-not-found]
 
-from aiopurgatory import Observer, Purgatory, PurgatoryClosedError
+from aiopurgatory import Purgatory, PurgatoryClosedError
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .parts import FailingClock, Op, clock_tasks, turns
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
-
-
-class Listener(Observer):
-    """Writes down when a purgatory opens and closes."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def opened(self, purgatory: Any) -> None:
-        self.heard.append("opened")
-
-    def closed(self, purgatory: Any) -> None:
-        self.heard.append("closed")
 
 
 async def live(purgatory: Purgatory) -> list[str]:
@@ -49,15 +36,15 @@ async def live(purgatory: Purgatory) -> list[str]:
 
 
 def test_start_again_in_two_loops_works(new_loop: NewLoop) -> None:
-    listener = Listener()
-    purgatory = Purgatory("again", observers=[listener])
+    told = Told()
+    purgatory = Purgatory("again", observers=[told])
     for life in (1, 2):
         with asyncio.Runner(loop_factory=new_loop) as runner:
             assert runner.run(live(purgatory)) == ["result", "late"]
         stats = purgatory.statistics()
         assert (stats.completed, stats.expired, stats.failed) == (life, life, life)
         assert (stats.pending, stats.watched_entries) == (0, 0)
-    assert listener.heard == ["opened", "closed"] * 2
+    assert told.what == ["opened", "closed"] * 2
 
 
 async def test_start_again_at_once_outlives_the_old_clock_task(clock: ManualClock) -> None:
@@ -100,8 +87,8 @@ async def test_start_after_an_early_end_works(clock: ManualClock, first_life: st
 @pytest.mark.parametrize("is_closed_first", [True, False])
 def test_start_again_after_its_loop_vanished_works(new_loop: NewLoop, is_closed_first: bool) -> None:
     """Its first loop was closed and its tasks were never told: a new life, perhaps after aclose() in another loop."""
-    listener = Listener()
-    purgatory = Purgatory(observers=[listener])
+    told = Told()
+    purgatory = Purgatory(observers=[told])
     loop = new_loop()
 
     async def begin() -> Op:
@@ -121,7 +108,7 @@ def test_start_again_after_its_loop_vanished_works(new_loop: NewLoop, is_closed_
 
     assert asyncio.run(again()) == ["result", "late"]
     assert isinstance(left.exception(), PurgatoryClosedError)
-    assert listener.heard == ["opened", "closed"] * 2
+    assert told.what == ["opened", "closed"] * 2
     assert purgatory.statistics().failed == 2
 
     async def threadsafe() -> str:
@@ -176,8 +163,8 @@ def test_start_again_keeps_no_first_loop_alive() -> None:
 
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_start_failed_by_its_clock_can_be_repeated(is_first: bool) -> None:
-    clock, listener = FailingClock(), Listener()
-    purgatory = Purgatory(clock=clock, observers=[listener])
+    clock, told = FailingClock(), Told()
+    purgatory = Purgatory(clock=clock, observers=[told])
     if not is_first:
         clock.broken = False
         await purgatory.start()
@@ -195,5 +182,5 @@ async def test_start_failed_by_its_clock_can_be_repeated(is_first: bool) -> None
     async with purgatory:
         purgatory.watch(op, ["key"])
         await clock.advance(1.0)
-    assert listener.heard == ["opened", "closed"] * (len(listener.heard) // 2)
+    assert told.what == ["opened", "closed"] * (len(told.what) // 2)
     assert op.expired

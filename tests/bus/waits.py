@@ -87,15 +87,20 @@ class Told(Observer):
     """Notes what opened and closed. Args: fails: whether each call raises."""
 
     def __init__(self, fails: bool = False) -> None:
-        self.fails, self.what = fails, list[str]()
+        self.fails, self.of = fails, list[tuple[str, object]]()
 
-    def note(self, what: str) -> None:
-        self.what.append(what)
+    @property
+    def what(self) -> list[str]:
+        """Without the objects."""
+        return [call for call, _ in self.of]
+
+    def note(self, call: str, what: object) -> None:
+        self.of.append((call, what))
         if self.fails:
             raise LookupError("broken")
 
     def opened(self, what: object) -> None:
-        self.note("opened")
+        self.note("opened", what)
 
     def closed(self, what: object) -> None:
-        self.note("closed")
+        self.note("closed", what)

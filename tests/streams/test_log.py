@@ -9,8 +9,9 @@ from typing import Any
 
 import anyio
 import pytest
+from bus.waits import Told  # type: ignore[import-not-found]
 
-from aiopurgatory import GoneError, NotFoundError, Observer, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory import GoneError, NotFoundError, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.streams import EndedError, Event, EventLog, MemoryLog, Run, TopicExistsError
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.streams.topic_state import number_in
@@ -529,18 +530,10 @@ async def test_statistics_and_repr_count(log: EventLog, topic: str) -> None:
 
 
 async def test_observers_are_told() -> None:
-    told: list[object] = []
-
-    class Telling(Observer):
-        def opened(self, what: object) -> None:
-            told.append(("opened", what))
-
-        def closed(self, what: object) -> None:
-            told.append(("closed", what))
-
-    async with MemoryLog(observers=[Telling()]) as log:
+    told = Told()
+    async with MemoryLog(observers=[told]) as log:
         pass
-    assert told == [("opened", log.purgatory), ("opened", log), ("closed", log), ("closed", log.purgatory)]
+    assert told.of == [("opened", log.purgatory), ("opened", log), ("closed", log), ("closed", log.purgatory)]
 
 
 # misuse

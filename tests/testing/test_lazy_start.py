@@ -7,48 +7,31 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from bus.waits import Told  # type: ignore[import-not-found]
+from web.polls import Given  # type: ignore[import-not-found]
 
-from aiopurgatory import Observer, Purgatory
+from aiopurgatory import Purgatory
 from aiopurgatory.streams import MemoryLog
 from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.web import LongPolling
 
-
-class Opened(Observer):
-    """Notes each object that has opened."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def opened(self, what: Any) -> None:
-        self.names.append(type(what).__name__)
-
-
-class Rooms:
-    def version(self, room: str) -> str:
-        return "1"
-
-    def read(self, room: str, since: str | None, version: str) -> bytes:
-        return b""
-
-
-KINDS: dict[str, Callable[[Opened], Any]] = {
-    "Purgatory": lambda opened: Purgatory(observers=[opened]),
-    "LongPolling": lambda opened: LongPolling(Purgatory(), Rooms(), stop_signals=False, observers=[opened]),
-    "MemoryLog": lambda opened: MemoryLog(observers=[opened]),
-    "MemoryBus": lambda opened: MemoryBus(MemoryServer(), [], observers=[opened]),
+KINDS: dict[str, Callable[[Told], Any]] = {
+    "Purgatory": lambda told: Purgatory(observers=[told]),
+    "LongPolling": lambda told: LongPolling(Purgatory(), Given(), stop_signals=False, observers=[told]),
+    "MemoryLog": lambda told: MemoryLog(observers=[told]),
+    "MemoryBus": lambda told: MemoryBus(MemoryServer(), [], observers=[told]),
 }
 
 
 @pytest.mark.parametrize("name", KINDS)
 async def test_start_may_be_called_by_everyone(name: str) -> None:
-    opened = Opened()
-    lives = KINDS[name](opened)
+    told = Told()
+    lives = KINDS[name](told)
     await asyncio.gather(*(lives.start() for _ in range(3)))
     tasks = len(asyncio.all_tasks())
     await lives.start()
-    assert (opened.names.count(name), len(asyncio.all_tasks())) == (1, tasks)
+    assert (told.of.count(("opened", lives)), len(asyncio.all_tasks())) == (1, tasks)
     await lives.aclose()
     await lives.start()  # it may be started again
-    assert opened.names.count(name) == 2
+    assert told.of.count(("opened", lives)) == 2
     await lives.aclose()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bus.waits import Told  # type: ignore[import-not-found]
 from prometheus_client import CollectorRegistry
 
-from aiopurgatory import Observer, Purgatory
+from aiopurgatory import Purgatory
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import LongPolling
@@ -14,19 +15,8 @@ from aiopurgatory.web import LongPolling
 from .polls import KNOWN, Polls
 
 
-class Opened(Observer):
-    def __init__(self) -> None:
-        self.told: list[tuple[str, object]] = []
-
-    def opened(self, what: object) -> None:
-        self.told.append(("opened", what))
-
-    def closed(self, what: object) -> None:
-        self.told.append(("closed", what))
-
-
 async def test_observers_are_told_of_the_polling_and_own_ones_of_that_alone(source: Any) -> None:
-    both, own, of_the_purgatory = Opened(), Opened(), Opened()
+    both, own, of_the_purgatory = Told(), Told(), Told()
     purgatory = Purgatory("polls", observers=[both, of_the_purgatory])
     polling = LongPolling(purgatory, source, name="orders", observers=[own, both, own])
     assert (polling.name, polling.statistics().name) == ("orders", "orders")
@@ -37,9 +27,9 @@ async def test_observers_are_told_of_the_polling_and_own_ones_of_that_alone(sour
             assert (await polling.answer("n", {})).status == 200
         polling.close()
         assert (await polling.answer("n", KNOWN)).status == 503
-    assert own.told == [("opened", polling), ("closed", polling)] * 2
+    assert own.of == [("opened", polling), ("closed", polling)] * 2
     about = [("opened", purgatory), ("opened", polling), ("closed", purgatory), ("closed", polling)]
-    assert both.told == of_the_purgatory.told == about * 2
+    assert both.of == of_the_purgatory.of == about * 2
 
 
 async def test_refused_polls_of_a_polling_that_opens_again_count_once(source: Any) -> None:
