@@ -18,7 +18,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.bus import BusClosedError, LocalBus
 from aiopurgatory.testing import check_invariants
 
-from .waits import LOOPS, NewLoop, Recorder, Told, said_by_child, until
+from .waits import NewLoop, Recorder, Told, said_by_child, until
 
 T = TypeVar("T")
 
@@ -59,12 +59,6 @@ class Side:
             self.run(self.purgatory.aclose())
             check_invariants(self.purgatory)
             self.die()
-
-
-@pytest.fixture(params=LOOPS.values(), ids=list(LOOPS))
-def new_loop(request: pytest.FixtureRequest) -> NewLoop:
-    new_loop: NewLoop = request.param
-    return new_loop
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import Any
 
 import anyio
 import pytest
-from bus.waits import LOOPS  # type: ignore[import-not-found]
 
 from aiopurgatory import GoneError, NotFoundError
 from aiopurgatory.streams import Event, EventLog, Follow, MemoryLog
@@ -272,7 +271,6 @@ async def produce(log: EventLog) -> None:
 
 
 @pytest.mark.parametrize("kind", ["listener", "waiting listener", "run"])
-@pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS)
 def test_closed_loop_leaves_no_warning(new_loop: Callable[[], asyncio.AbstractEventLoop], kind: str) -> None:
     """The loop is closed without cancelling its tasks."""
     unraised: list[object] = []
