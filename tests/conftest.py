@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import shutil
 import socket
 import struct
@@ -50,6 +51,18 @@ async def reports() -> AsyncIterator[list[BaseException]]:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
     yield found
     assert found == []
+
+
+@pytest.fixture
+def warned(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Return a function that returns the warnings logged so far."""
+
+    def messages() -> list[str]:
+        records = [record for record in caplog.records if record.name == "aiopurgatory"]
+        assert all(record.levelno == logging.WARNING for record in records)
+        return [record.getMessage() for record in records]
+
+    return messages
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -16,18 +15,6 @@ from aiopurgatory.testing import check_invariants
 from .parts import Op, turns
 
 UUID = uuid.UUID("ffefaccb-fc02-4a1e-91b3-636a75429775")
-
-
-@pytest.fixture
-def warned(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """Return a function that returns the warnings logged so far."""
-
-    def messages() -> list[str]:
-        records = [record for record in caplog.records if record.name == "aiopurgatory"]
-        assert all(record.levelno == logging.WARNING for record in records)
-        return [record.getMessage() for record in records]
-
-    return messages
 
 
 TWINS: list[tuple[Hashable, Hashable]] = [

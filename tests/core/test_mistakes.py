@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -167,12 +166,7 @@ async def debugged(clock: ManualClock) -> AsyncIterator[Purgatory]:
         yield purgatory
 
 
-def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [
-        record.getMessage()
-        for record in caplog.records
-        if record.name == "aiopurgatory" and record.levelno == logging.WARNING
-    ]
+Warned = Callable[[], list[str]]
 
 
 async def miss(purgatory: Purgatory, clock: ManualClock, *keys: Any) -> None:
@@ -184,32 +178,32 @@ async def miss(purgatory: Purgatory, clock: ManualClock, *keys: Any) -> None:
 
 
 async def test_debug_missed_trigger_names_the_key_once_per_kind(
-    debugged: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    debugged: Purgatory, clock: ManualClock, warned: Warned
 ) -> None:
     for _ in range(3):
         await miss(debugged, clock, "orders")
-    (message,) = warned(caplog)
+    (message,) = warned()
     assert "'orders'" in message
     assert "check_and_complete" in message
     await miss(debugged, clock, ("partition", 4))
-    assert len(warned(caplog)) == 2
-    assert "('partition', 4)" in warned(caplog)[1]
+    assert len(warned()) == 2
+    assert "('partition', 4)" in warned()[1]
     assert debugged.statistics().missed_triggers == 4
 
 
 async def test_missed_trigger_names_class_and_kind_of_key(
-    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    purgatory: Purgatory, clock: ManualClock, warned: Warned
 ) -> None:
     for number in range(3):
         await miss(purgatory, clock, ("orders", number))
-    (message,) = warned(caplog)
+    (message,) = warned()
     assert "Op, waiting for a key of the kind ('orders', int), completed only at its deadline" in message
     assert "check_and_complete(key)" in message
     assert purgatory.statistics().missed_kinds == (("Op", "('orders', int)", 3),)
 
 
 async def test_missed_trigger_of_wait_for_names_condition_and_place(
-    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    purgatory: Purgatory, clock: ManualClock, warned: Warned
 ) -> None:
     ready: list[int] = []
     waiting = asyncio.create_task(purgatory.wait_for(lambda: ready, [("export", 7)], timeout=1.0))
@@ -217,25 +211,25 @@ async def test_missed_trigger_of_wait_for_names_condition_and_place(
     ready.append(1)
     await clock.advance(1.0)
     assert await waiting == [1]
-    (message,) = warned(caplog)
+    (message,) = warned()
     assert re.search(r"wait_for\(test_missed.*<lambda>\) \(.*test_mistakes.py:[0-9]+\), waiting for", message)
 
 
 @pytest.mark.parametrize("key", [("ann@example.com", 7), (f"{'x' * 40}", 7), ("user 7", 7)])
 async def test_missed_trigger_text_that_is_no_name_is_not_shown(
-    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture, key: tuple[str, int]
+    purgatory: Purgatory, clock: ManualClock, warned: Warned, key: tuple[str, int]
 ) -> None:
     await miss(purgatory, clock, key)
-    assert "(str, int)" in warned(caplog)[0]
-    assert key[0] not in warned(caplog)[0]
+    assert "(str, int)" in warned()[0]
+    assert key[0] not in warned()[0]
 
 
 async def test_missed_trigger_of_many_kinds_counts_others_together(
-    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    purgatory: Purgatory, clock: ManualClock, warned: Warned
 ) -> None:
     for number in range(30):
         await miss(purgatory, clock, (f"user-{number}", 7))
-    assert len(warned(caplog)) == 20
+    assert len(warned()) == 20
     assert purgatory.statistics().missed_kinds[-1] == ("other", "other", 10)
 
 
