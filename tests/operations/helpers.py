@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, TypeVar
 
-import pytest
-
 from aiopurgatory import Observer, Outcome, Purgatory
 from aiopurgatory.operations import Generation, JoinBarrier, Replicas, Thresholds
 from aiopurgatory.testing import ManualClock, check_invariants
@@ -34,13 +32,6 @@ class AtFirstEnd(Observer):
 
 
 # thresholds
-
-
-#: Ways in which the purgatory fails the waits for offset 5 of "log".
-FAILING_OFFSET_5 = [
-    pytest.param(lambda purgatory: purgatory.fail_for_key(("offset", "log", 5), LeadershipError()), id="fail_for_key"),
-    pytest.param(Purgatory.close, id="close"),
-]
 
 
 def check_waiting(thresholds: Thresholds) -> None:

@@ -12,7 +12,7 @@ from aiopurgatory import DeadlineError, Purgatory, PurgatoryClosedError, Purgato
 from aiopurgatory.operations import NotEnoughReplicasError, Replicas, Thresholds, produce
 from aiopurgatory.testing import ManualClock
 
-from .helpers import FAILING_OFFSET_5, Answers, LeadershipError, advance, begun, partition
+from .helpers import Answers, LeadershipError, advance, begun, partition
 
 
 async def to_both(purgatory: Purgatory) -> tuple[Replicas[Any], Replicas[Any], Answers]:
@@ -116,7 +116,11 @@ async def test_produce_refused_leaves_nothing(clock: ManualClock) -> None:
         assert (len(log), purgatory.num_delayed) == (1, 1)
 
 
-@pytest.mark.parametrize("end", FAILING_OFFSET_5)
+@pytest.mark.parametrize(
+    "end",
+    [lambda purgatory: purgatory.fail_for_key(("offset", "log", 5), LeadershipError()), Purgatory.close],
+    ids=["fail_for_key", "close"],
+)
 async def test_produce_failed_by_the_purgatory_is_forgotten(
     purgatory: Purgatory, end: Callable[[Purgatory], object]
 ) -> None:
