@@ -279,15 +279,6 @@ async def test_registry_that_is_gone_is_not_kept(fixtures: list[str], request: p
 
 
 @pytest.mark.usefixtures("shared")
-async def test_shared_counters_of_a_purgatory_started_again_count_once(registry: CollectorRegistry) -> None:
-    purgatory = Purgatory("fetch", observers=[Metrics(registry)])
-    for _ in range(2):
-        async with purgatory:
-            purgatory.watch(Fetch(), ["key"]).force_complete()
-    assert scraped(registry)["operations_total{outcome=completed,purgatory=fetch}"] == 2
-
-
-@pytest.mark.usefixtures("shared")
 async def test_shared_metrics_go_on_after_a_failure(
     registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch, reported: list[dict[str, Any]]
 ) -> None:
