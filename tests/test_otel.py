@@ -209,7 +209,7 @@ async def test_end_in_the_context_of_the_task_itself(traced: Traced) -> None:
     assert parent_of(traced.the_wait()) == handlers.ids["GET /"]
 
 
-async def test_context_is_freed_with_the_wait(clock: ManualClock) -> None:
+async def test_context_is_freed_with_the_wait(purgatory: Purgatory) -> None:
     """Of the operation, nothing but the result stays (I6)."""
 
     class Kept:
@@ -222,12 +222,11 @@ async def test_context_is_freed_with_the_wait(clock: ManualClock) -> None:
         await op
         return weakref.ref(variable.get())
 
-    async with Purgatory(clock=clock) as purgatory:
-        op = purgatory.watch(Wait(5.0), ["key"])
-        task = asyncio.create_task(wait(op))
-        await asyncio.sleep(0)
-        op.force_complete()
-        kept = await task
-        del task
-        await asyncio.sleep(0)
-        assert kept() is None
+    op = purgatory.watch(Wait(5.0), ["key"])
+    task = asyncio.create_task(wait(op))
+    await asyncio.sleep(0)
+    op.force_complete()
+    kept = await task
+    del task
+    await asyncio.sleep(0)
+    assert kept() is None

@@ -149,20 +149,19 @@ async def test_failure_beside_a_cancellation_is_raised_by_the_next_call(purgator
 
 
 @pytest.mark.parametrize("is_waiting", [True, False])
-async def test_close_ends_an_iteration_at_any_moment(is_waiting: bool) -> None:
-    async with Purgatory() as purgatory:
-        following: Any = purgatory.follow(["key"], nothing)
-        task = asyncio.create_task(anext(following))
-        await turns(3)
-        if not is_waiting:
-            task.cancel()
-            await asyncio.wait([task])
-            task = asyncio.create_task(anext(following))
-        purgatory.close()
+async def test_close_ends_an_iteration_at_any_moment(purgatory: Purgatory, is_waiting: bool) -> None:
+    following: Any = purgatory.follow(["key"], nothing)
+    task = asyncio.create_task(anext(following))
+    await turns(3)
+    if not is_waiting:
+        task.cancel()
         await asyncio.wait([task])
-        assert isinstance(task.exception(), StopAsyncIteration)
-        with pytest.raises(PurgatoryClosedError):
-            await anext(purgatory.follow(["key"], nothing))  # one that begins is refused
+        task = asyncio.create_task(anext(following))
+    purgatory.close()
+    await asyncio.wait([task])
+    assert isinstance(task.exception(), StopAsyncIteration)
+    with pytest.raises(PurgatoryClosedError):
+        await anext(purgatory.follow(["key"], nothing))  # one that begins is refused
 
 
 async def test_stop_async_iteration_of_a_read_is_an_error(purgatory: Purgatory) -> None:

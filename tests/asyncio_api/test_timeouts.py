@@ -47,17 +47,16 @@ async def test_timeout_after_the_clock_was_set_back_still_comes() -> None:
         assert all(task.done() and isinstance(task.exception(), TimeoutError) for task in tasks)
 
 
-async def test_block_left_in_time_leaves_nothing_behind() -> None:
-    async with Purgatory() as purgatory:
-        async with purgatory.timeout(30.0) as timeout:
-            assert purgatory.statistics().timeouts == 1
-            check_invariants(purgatory)
-        ended = weakref.ref(await cancelled(purgatory))
-        gc.collect()
-        assert not timeout.expired()
-        assert purgatory.statistics().timeouts == 0
-        assert ended() is None
+async def test_block_left_in_time_leaves_nothing_behind(purgatory: Purgatory) -> None:
+    async with purgatory.timeout(30.0) as timeout:
+        assert purgatory.statistics().timeouts == 1
         check_invariants(purgatory)
+    ended = weakref.ref(await cancelled(purgatory))
+    gc.collect()
+    assert not timeout.expired()
+    assert purgatory.statistics().timeouts == 0
+    assert ended() is None
+    check_invariants(purgatory)
 
 
 async def test_close_ends_blocks_with_purgatory_closed_error() -> None:
@@ -159,9 +158,8 @@ async def test_close_in_an_inner_block_ends_the_outer_await(purgatory: Purgatory
         await nested()
 
 
-async def test_block_of_a_closed_purgatory_is_refused() -> None:
-    async with Purgatory() as purgatory:
-        pass
+async def test_block_of_a_closed_purgatory_is_refused(purgatory: Purgatory) -> None:
+    purgatory.close()
     with pytest.raises(PurgatoryClosedError):
         await sleep_within(purgatory, 30.0)
 
@@ -189,9 +187,8 @@ async def test_expire_all_and_max_pending_leave_blocks_alone() -> None:
         await asyncio.gather(*blocks, return_exceptions=True)
 
 
-async def test_reschedule_to_none_and_back() -> None:
-    clock = ManualClock()
-    async with Purgatory(clock=clock) as purgatory, purgatory.timeout(1.0) as timeout:
+async def test_reschedule_to_none_and_back(purgatory: Purgatory, clock: ManualClock) -> None:
+    async with purgatory.timeout(1.0) as timeout:
         timeout.reschedule(None)
         await clock.advance(100.0)
         assert timeout.when() is None
@@ -202,18 +199,16 @@ async def test_reschedule_to_none_and_back() -> None:
         assert not timeout.expired()
 
 
-async def test_deadline_may_be_any_number() -> None:
-    async with Purgatory() as purgatory:
-        assert purgatory.timeout_at(Decimal("105.5")).when() == 105.5
+async def test_deadline_may_be_any_number(purgatory: Purgatory) -> None:
+    assert purgatory.timeout_at(Decimal("105.5")).when() == 105.5
 
 
-async def test_await_of_a_timeout_names_the_remedy() -> None:
-    async with Purgatory() as purgatory:
-        with pytest.raises(TypeError, match="async with"):
-            await purgatory.timeout(1.0)
+async def test_await_of_a_timeout_names_the_remedy(purgatory: Purgatory) -> None:
+    with pytest.raises(TypeError, match="async with"):
+        await purgatory.timeout(1.0)
 
 
-async def test_timeout_stands_behind_each_error_of_a_group() -> None:
+async def test_timeout_stands_behind_each_error_of_a_group(purgatory: Purgatory) -> None:
     """Each was raised during the cancellation, of which the timeout was the cause."""
     errors: list[ValueError] = []
 
@@ -229,8 +224,7 @@ async def test_timeout_stands_behind_each_error_of_a_group() -> None:
                         errors.append(exc)
                 raise ExceptionGroup("both", errors) from None
 
-    async with Purgatory() as purgatory:
-        with pytest.raises(ExceptionGroup):
-            await clean_up_badly(purgatory)
+    with pytest.raises(ExceptionGroup):
+        await clean_up_badly(purgatory)
     assert [type(exc.__context__) for exc in errors] == [TimeoutError] * 2
     assert all(isinstance(exc.__context__.__cause__, asyncio.CancelledError) for exc in errors if exc.__context__)

@@ -112,7 +112,7 @@ async def test_live_page_goes_on_without_the_session_of_the_first(purgatory: Pur
     assert requests.are_over(session)
 
 
-async def test_stop_signal_ends_a_wait_outside_the_interrupted_request(requests: Any) -> None:
+async def test_stop_signal_ends_a_wait_outside_the_interrupted_request(purgatory: Purgatory, requests: Any) -> None:
     seen: list[object] = []
 
     class Seeing(Never):
@@ -123,12 +123,11 @@ async def test_stop_signal_ends_a_wait_outside_the_interrupted_request(requests:
         signal.raise_signal(signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, lambda *_: None)
-    async with Purgatory() as purgatory:
-        close_on_stop(purgatory)
-        op = purgatory.watch(Seeing(None), ["key"])
-        await requests.handle(interrupted)
-        with pytest.raises(PurgatoryClosedError):
-            await op
+    close_on_stop(purgatory)
+    op = purgatory.watch(Seeing(None), ["key"])
+    await requests.handle(interrupted)
+    with pytest.raises(PurgatoryClosedError):
+        await op
     assert seen == [None]
 
 

@@ -178,16 +178,15 @@ def test_stop_signal_in_another_thread_is_left_alone(order: list[str]) -> None:
     assert order == ["server"]
 
 
-async def test_close_on_stop_closes_the_purgatory_once(order: list[str]) -> None:
-    async with Purgatory() as purgatory:
-        for _ in range(100):  # as by a handler, at each request
-            close_on_stop(purgatory)
-        assert len([ref for _, ref in signals._callbacks if ref() == purgatory.close]) == 1
-        waiting = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=None))
-        await asyncio.sleep(0)
-        signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(PurgatoryClosedError):
-            await waiting
+async def test_close_on_stop_closes_the_purgatory_once(purgatory: Purgatory, order: list[str]) -> None:
+    for _ in range(100):  # as by a handler, at each request
+        close_on_stop(purgatory)
+    assert len([ref for _, ref in signals._callbacks if ref() == purgatory.close]) == 1
+    waiting = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=None))
+    await asyncio.sleep(0)
+    signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(PurgatoryClosedError):
+        await waiting
     assert order == ["server"]
 
 
