@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from core.parts import turns as turns  # type: ignore[import-not-found]
+
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.testing import ManualClock
 
@@ -65,12 +67,6 @@ def seen_in(future: Any) -> object:
         return future.result()
     except BaseException as exc:
         return type(exc)
-
-
-async def turns(count: int) -> None:
-    """Run *count* iterations of the event loop."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 class Table:

@@ -235,8 +235,7 @@ async def test_wait_without_time_refuses_what_any_wait_refuses(timeout: float, i
 
 async def test_wait_without_time_needs_no_place() -> None:
     async with Purgatory(max_pending=1) as purgatory:
-        task = asyncio.create_task(purgatory.wait_for(nothing, ["key"], timeout=None))
-        await turns(2)
+        task = await begun(purgatory, nothing, timeout=None)
         assert await purgatory.wait_for(nothing, ["key"], timeout=0, default="none") == "none"
         assert await purgatory.wait_for(lambda: None, ["key"], timeout=0, default="none") == "none"
         task.cancel()

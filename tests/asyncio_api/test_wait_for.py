@@ -102,8 +102,7 @@ async def test_false_value_at_the_deadline_is_named(
 
 
 async def test_deadline_error_without_a_deadline_names_what_ended_it(purgatory: Purgatory) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=None))
-    await asyncio.sleep(0)
+    task = await begun(purgatory, lambda: False, timeout=None)
     assert purgatory.expire_all() == 1
     with pytest.raises(DeadlineError, match=r"^the condition was still false when expire_all\(\) ended it$"):
         await task

@@ -15,13 +15,10 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
+from core.parts import turns  # type: ignore[import-not-found]
+
 from aiopurgatory import Purgatory
 from aiopurgatory import handover as module
-
-
-async def turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 class Alarm(Exception):  # noqa: N818

@@ -142,9 +142,8 @@ async def test_threadsafe_unhashable_key_fails_in_the_caller(clock: ManualClock,
     await purgatory.aclose()
 
 
-async def test_threadsafe_after_close_is_silent_keeps_nothing(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock) as purgatory:
-        pass
+async def test_threadsafe_after_close_is_silent_keeps_nothing(purgatory: Purgatory) -> None:
+    purgatory.close()
     key = Key()
     await asyncio.to_thread(purgatory.notify_threadsafe, key)
     left = weakref.ref(key)

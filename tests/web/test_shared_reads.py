@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from core.parts import turns  # type: ignore[import-not-found]
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
@@ -48,11 +49,6 @@ async def park(polls: Polls, number: int, **more: Any) -> list[asyncio.Task[Answ
     assert polls.polling.purgatory.num_delayed >= number
     polls.source.calls.clear()
     return parked
-
-
-async def turns(number: int) -> None:
-    for _ in range(number):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
