@@ -277,7 +277,7 @@ async def test_registry_that_is_gone_is_not_kept(form: str, request: pytest.Fixt
 
 
 @pytest.mark.usefixtures("shared")
-async def test_shared_metrics_go_on_after_a_failure(
+async def test_shared_metrics_go_on_after_a_failure_until_it_closes(
     registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch, reported: list[dict[str, Any]]
 ) -> None:
     class Failing(Purgatory):
@@ -298,6 +298,9 @@ async def test_shared_metrics_go_on_after_a_failure(
         await asyncio.sleep(0.05)
         assert [str(context["exception"]) for context in reported] == ["the disk is full"]
         assert scraped(registry)["pending_operations{purgatory=fetch}"] == 1
+    purgatory.fails = True
+    await asyncio.sleep(0.05)
+    assert purgatory.fails  # once it has closed, nobody asks it
 
 
 @pytest.mark.usefixtures("shared")
