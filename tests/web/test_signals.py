@@ -93,12 +93,16 @@ async def test_stop_signal_that_nobody_handles_is_left_alone() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
 
 
-def test_stop_signal_after_the_loop_is_gone_reaches_the_server(order: list[str]) -> None:
-
+@pytest.mark.parametrize("place", ["main thread", "other thread"])
+def test_stop_signal_after_the_loop_is_gone_reaches_the_server(order: list[str], place: str) -> None:
     async def main() -> None:
         on_stop_signal(lambda: order.append("closed"))
 
-    asyncio.run(main())
+    if place == "main thread":
+        asyncio.run(main())
+    else:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, main()).result()
     signal.raise_signal(signal.SIGTERM)
     assert order == ["server"]
 
@@ -166,16 +170,6 @@ def test_stop_signal_asked_for_late_in_a_run_harms_no_later_run(when: str) -> No
         asyncio.run(main(each))
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert len(asked) == 2
-
-
-def test_stop_signal_in_another_thread_is_left_alone(order: list[str]) -> None:
-    async def main() -> None:
-        on_stop_signal(lambda: order.append("closed"))
-
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, main()).result()
-    signal.raise_signal(signal.SIGTERM)
-    assert order == ["server"]
 
 
 async def test_close_on_stop_closes_the_purgatory_once(purgatory: Purgatory, order: list[str]) -> None:
