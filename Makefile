@@ -62,8 +62,7 @@ SUITE := $(BIN)/pytest -m "not spark and not chaos and not servers" -n 4 --dist 
 # enough. What is tested twice runs on both loops interpreted, and tests/web on one of them compiled.
 SLOW_AND_NOT_COMPILED := tests/bus tests/pipeline tests/streams tests/testing/test_plugin.py \
 	$(addprefix tests/test_,built_docs.py docs.py grammar.py layering.py readme.py release.py) \
-	$(addprefix tests/web/,inspector $(addprefix test_,clients_browser.py clients_node.py events_browser.py logs_browser.py \
-	  logs_down.py stop.py))
+	$(addprefix tests/web/,inspector $(addprefix test_,clients_browser.py clients_node.py logs_browser.py logs_down.py))
 
 test-interpreted: $(READY) programs  ## test the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)
