@@ -186,7 +186,7 @@ async def test_error_server_stopped_is_not_blamed_on_others(own_server: Server) 
             errors[error] = None
         return any(what in error for error in errors)
 
-    async with bus_on(own_server.url(), [], heartbeat=0.2, timeout=0.4) as bus:
+    async with bus_on(own_server.url(), [], heartbeat=0.2, timeout=1.0) as bus:
         own_server.signal(signal.SIGSTOP)
         try:
             await until(lambda: says("did not acknowledge a message in time: is it stopped, overloaded or cut off?"))
