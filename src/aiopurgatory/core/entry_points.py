@@ -286,7 +286,8 @@ class EntryPoints:
         """Expire every pending operation now, even before its deadline. Nothing else does that.
 
         Awaited conditions (an ``async def``, an awaited Source) stay pending until their last read is done, and are not
-        in the result. ``follow()`` goes on: with *idle*, it yields its value or None now. So do listeners of a log.
+        in the result. ``follow()`` goes on: with *idle*, it yields its value or None now. So do listeners of a log. An
+        operation that puts its expiry off stays pending, as at its deadline.
 
         Returns: how many ended.
         Raises: RuntimeError: called from another thread.
