@@ -7,12 +7,15 @@ GET /hasty/{topic}      the same, but each event must be sent in a second
 GET /deaf/{topic}       the same from a handler that does not pass its receive(); only of answering()
 GET /own/{topic}        a long poll in a handler of its own
 POST /own/{topic}       the same, after its body was read, and with ?since=
+GET /pause              stops the process in the middle of a turn, until SIGCONT
 GET /statistics         of the purgatory
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
@@ -95,6 +98,10 @@ def starlette(events: list[Route] = EVENTS) -> Starlette:
         )
         return Response(answer.body, answer.status, answer.headers | {"x-body": str(len(body))})
 
+    async def pause(request: Request) -> Response:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return Response()
+
     async def tell(request: Request) -> Response:
         return JSONResponse(statistics())
 
@@ -104,6 +111,7 @@ def starlette(events: list[Route] = EVENTS) -> Starlette:
             Route("/polls/{topic}", publish, methods=["POST"]),
             *events,
             Route("/own/{topic}", own, methods=["GET", "POST"]),
+            Route("/pause", pause),
             Route("/statistics", tell),
         ]
     )

@@ -171,6 +171,43 @@ def test_stop_signal_answers_every_poll_at_once(case: tuple[str, str], number: i
         assert time.monotonic() - start < 10  # of 25 s that the polls would have waited
 
 
+@pytest.mark.parametrize("http", ["h11", "httptools"])
+def test_client_that_connects_as_the_server_stops_does_not_keep_it(http: str) -> None:
+    """uvicorn closes the connections that it knows of when it stops. One that it accepts in that turn stays open."""
+    with Served(f"uvicorn-asyncio-{http}", "apps:starlette") as served:
+        assert served.ask("GET /polls/news").status == 200
+        served.send("GET /pause")
+        os.waitid(os.P_PID, served.process.pid, os.WSTOPPED)
+        with socket.create_connection(served.address, timeout=20) as late:
+            served.process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)  # then it accepts this client in the turn in which it looks for the signal, as every 0.1 s
+            served.process.send_signal(signal.SIGCONT)
+            late.sendall(b'GET /polls/orders HTTP/1.1\r\nHost: x\r\nIf-None-Match: "0"\r\n\r\n' * 2)
+            answer = read(late)
+        assert (answer.status, answer.headers["refused"], answer.body) == (503, "closed", b"")  # and no second answer
+        served.process.wait(timeout=10)
+
+
+def test_stop_signal_answers_a_poll_on_http_2() -> None:
+    """Where the header Connection, which closes the others, is forbidden."""
+    h2 = pytest.importorskip("h2.connection")
+    with Served("hypercorn-asyncio-0", "apps:starlette") as served:
+        fields = {":method": "GET", ":path": "/polls/orders", ":scheme": "http", ":authority": "x"}
+        with socket.create_connection(served.address, timeout=20) as client:
+            connection = h2.H2Connection()
+            connection.initiate_connection()
+            connection.send_headers(1, [*fields.items(), ("if-none-match", '"0"')], end_stream=True)
+            client.sendall(connection.data_to_send())
+            served.wait_for(pending=1)
+            served.process.send_signal(signal.SIGTERM)
+            events = []
+            while data := client.recv(65536):
+                events += connection.receive_data(data)
+        served.process.wait(timeout=10)
+        (headers,) = (dict(event.headers) for event in events if hasattr(event, "headers"))
+    assert (headers[b":status"], headers[b"refused"], b"connection" in headers) == (b"503", b"closed", False)
+
+
 def test_stop_of_hypercorn_workers_answers_every_poll() -> None:
     # Its workers get no signal; and when it cancels them, it says so at length. On asyncio, from Python 3.12 on, it
     # waits for the polls to end instead (hypercorn #308).

@@ -172,8 +172,10 @@ class Refusals:
             return Answer(status, text, [NO_STORE, PLAIN_TEXT, *resume_from(getattr(exc, "after", None))])
         self.by_reason[found] += 1
         headers = [NO_STORE, (b"retry-after", b"%d" % randint(*self._retry_after)), (b"refused", found.encode())]
-        if found == "closed":  # it goes to all polls at once, and a body would take another write for each
-            return Answer(503, b"", headers)
+        if found == "closed":
+            # No body: this goes to all polls at once, and a body would take another write for each. On its connection, a
+            # client that comes again at once would keep a server from stopping that does not close it.
+            return Answer(503, b"", [*headers, (b"connection", b"close")])
         return Answer(503, text, [*headers, PLAIN_TEXT])
 
     def answer_handler(self, exc: Exception) -> Answer | None:

@@ -66,7 +66,8 @@ class LongPolling(Starting, Answering[K]):
         409  replaced by a newer poll of the same client, as in Telegram
         410  GoneError: start over, without If-None-Match
         413  a POST has a body of more than 1 MiB
-        503  refused: with Retry-After, and the reason in the header ``refused``: full, group, closed or source
+        503  refused: with Retry-After, and the reason in the header ``refused``: full, group, source, or closed, which
+             closes the connection
 
     It opens with ``async with polling:`` or start(), or by itself with the first poll in an event loop: an app needs no
     lifespan. From then on, SIGINT and SIGTERM call close(). That answers every poll at once, so the server need not
