@@ -72,7 +72,7 @@ purgatory = Purgatory("kubernetes")
 
 async def lines(namespace: str, version: int, seconds: float) -> AsyncIterator[str]:
     after = partial(objects.after, namespace)
-    with suppress(PurgatoryClosedError):  # the server stops just now
+    with suppress(PurgatoryClosedError):  # the server stops meanwhile
         async for changes in purgatory.follow([namespace], after, version, timeout=seconds):
             yield "\n".join([*changes, ""])
 
@@ -81,6 +81,8 @@ async def get(request: Request) -> Response:
     namespace, query = request.path_params["namespace"], request.query_params
     if query.get("watch", "false").lower() not in ("true", "1"):
         return JSONResponse(await objects.all(namespace))
+    if not purgatory.is_open:
+        raise PurgatoryClosedError("the server stops")  # the middleware answers that, and closes the connection
     watch = lines(namespace, int(query.get("resourceVersion", 0)), float(query.get("timeoutSeconds", 1800)))
     return StreamingResponse(watch, media_type="application/json")
 

@@ -16,7 +16,7 @@ blacksheep = Application()
 @blacksheep.exception_handler(PurgatoryFullError)
 @blacksheep.exception_handler(DisconnectedError)
 async def busy(self: Application, request: Request, exc: Exception) -> Response:
-    return Response(503, [(b"retry-after", b"1")])
+    return Response(503, [(b"retry-after", b"1"), (b"connection", b"close")])
 
 
 @get("/next")

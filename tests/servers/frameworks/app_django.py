@@ -33,7 +33,7 @@ class Busy:
 
     def process_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse | None:
         is_refusal = isinstance(exc, (PurgatoryClosedError, PurgatoryFullError))
-        return HttpResponse(status=503, headers={"Retry-After": "1"}) if is_refusal else None
+        return HttpResponse(status=503, headers={"Retry-After": "1", "Connection": "close"}) if is_refusal else None
 
 
 urlpatterns = [path("next", next_job)]

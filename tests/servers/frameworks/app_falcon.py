@@ -19,7 +19,7 @@ class Next:
 
 
 async def busy(request: Any, response: Any, exc: Exception, params: Any) -> None:
-    raise falcon.HTTPServiceUnavailable(retry_after=1)
+    raise falcon.HTTPServiceUnavailable(headers={"Connection": "close"}, retry_after=1)
 
 
 falcon_app: Any = falcon.asgi.App()

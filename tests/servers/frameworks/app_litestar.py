@@ -19,7 +19,7 @@ async def next_job() -> str:
 
 
 def busy(request: Request[Any, Any, Any], exc: Exception) -> Response[bytes]:
-    return Response(b"", status_code=503, headers={"Retry-After": "1"})
+    return Response(b"", status_code=503, headers={"Retry-After": "1", "Connection": "close"})
 
 
 litestar = Litestar([next_job], exception_handlers={PurgatoryClosedError: busy, PurgatoryFullError: busy})

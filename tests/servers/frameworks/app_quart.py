@@ -18,7 +18,7 @@ quart.asgi_app = PurgatoryMiddleware(quart.asgi_app, jobs.purgatory)
 @quart.errorhandler(PurgatoryClosedError)
 @quart.errorhandler(PurgatoryFullError)
 async def busy(exc: Exception) -> tuple[str, int, dict[str, str]]:
-    return "", 503, {"Retry-After": "1"}
+    return "", 503, {"Retry-After": "1", "Connection": "close"}
 
 
 @quart.get("/next")
