@@ -36,11 +36,12 @@ class ManyLives(RedisServer):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self.connecting = asyncio.Event()
+        self.connecting, self.is_asked = asyncio.Event(), asyncio.Event()
         self.wires: list[Wire] = []
         self.is_silent = self.interrupts = self.loses_cancellations = False
 
     async def connect_to_master(self, lost: Callable[[Exception], object]) -> Wire:
+        self.is_asked.set()
         with suppress(*[asyncio.CancelledError] * self.loses_cancellations):
             await self.connecting.wait()
         wire = await super().connect_to_master(lost)
@@ -117,7 +118,7 @@ async def test_call_without_an_answer_fails_all_in_time(server: ManyLives) -> No
 async def test_aclose_ends_calls_that_wait(server: ManyLives, called: Commands, loses: bool) -> None:
     server.loses_cancellations = loses
     waiting = begun(called, None, "x")
-    await asyncio.sleep(0.01)
+    await server.is_asked.wait()
     await called.aclose()
     assert [wire._transport.is_closing() for wire in server.wires] == [True] * loses
     with pytest.raises(StoreDownError):
