@@ -152,7 +152,7 @@ class Tail:
         self._phase = random()
         #: Why the topic cannot be read any more.
         self.error: Exception | None = None
-        self.listeners = 0
+        self.listeners: Final = set[object]()
         #: The newest event that was read: its number and its id; and the version of the topic.
         self.last, self._id = number_in(after), after
         self._version = ""
@@ -160,9 +160,9 @@ class Tail:
         # In an empty context: it outlives the request of its first listener.
         self._task = Context().run(tails.tasks.begin, self._run(), topic[:50])
 
-    def join(self) -> float:
-        """A listener has come. Returns: until when to wait for an unknown topic."""
-        self.listeners += 1
+    def join(self, listener: object) -> float:
+        """*listener* has come. Returns: until when to wait for an unknown topic."""
+        self.listeners.add(listener)
         until = self._loop.time() + self._unknown_timeout * (1 + SPREAD * random())
         if self.state is None:
             self._look_at(until)
@@ -297,17 +297,17 @@ class Tails:
     def __len__(self) -> int:
         return len(self._tails)
 
-    def join(self, topic: str, after: str | None) -> tuple[Tail, float]:
-        """A listener has come. Returns: the tail of *topic*, and until when to wait for it if it is unknown."""
+    def join(self, listener: object, topic: str, after: str | None) -> tuple[Tail, float]:
+        """*listener* has come. Returns: the tail of *topic*, and until when to wait for it if it is unknown."""
         tail = self._tails.get(topic)
         if tail is None or tail.error is not None:
             tail = self._tails[topic] = Tail(self, topic, after)
-        return tail, tail.join()
+        return tail, tail.join(listener)
 
-    def leave(self, tail: Tail) -> None:
-        """A listener of *tail* has left."""
-        tail.listeners -= 1
-        if tail.listeners == 0:
+    def leave(self, listener: object, tail: Tail) -> None:
+        """*listener* of *tail* has left. Idempotent."""
+        tail.listeners.discard(listener)
+        if not tail.listeners:
             tail.stop()
             if self._tails.get(tail.topic) is tail:
                 del self._tails[tail.topic]
