@@ -110,7 +110,7 @@ class Position:
                 self._settle(state)
                 self._lineage = tail.lineage
             behind = tail.last - self._number
-            events = tail.window.newest(behind, MAX_ROWS) if behind <= len(tail.window) else None
+            events = tail.window.newest(behind, MAX_ROWS) if behind <= len(tail.window.events) else None
         except GoneError:  # this listener may have read more than its tail: the server tells
             self._number, events = number_in(self.id), None
         if events is None:

@@ -46,9 +46,6 @@ class Window:
         self.events: Final = deque[Event]()
         self.sizes: Final = deque[int]()
 
-    def __len__(self) -> int:
-        return len(self.events)
-
     def newest(self, count: int, most: int) -> list[Event]:
         """Return the newest *count* events, oldest first, but at most *most* of them."""
         start = len(self.events) - count
@@ -80,7 +77,7 @@ class Windows:
             oldest = next(iter(self._turn))
             oldest.events.popleft()
             self.size -= oldest.sizes.popleft()
-            if len(oldest):
+            if oldest.events:
                 self._turn.move_to_end(oldest)
             else:
                 del self._turn[oldest]
