@@ -75,7 +75,8 @@ class MemoryStore(Store):
             kept.version, kept.state, kept.touched = commit.version, commit.state, now
             kept.archive, kept.expires = commit.archive or kept.archive, now + commit.keep
             kept.rows += commit.rows
-            del kept.rows[: bisect_left(kept.rows, (commit.first, ""))]
+            if kept.rows and kept.rows[0][0] < commit.first:
+                del kept.rows[: commit.first - kept.rows[0][0]]
             self._topics.move_to_end(topic)
             if self._notify is not None:
                 change = Change(commit.expected, commit.version, commit.rows) if commit.is_plain else None
