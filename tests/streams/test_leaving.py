@@ -9,12 +9,14 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
+from weakref import ref
 
 import anyio
 import pytest
 
 from aiopurgatory import GoneError, NotFoundError
 from aiopurgatory.streams import Event, EventLog, Follow, MemoryLog
+from aiopurgatory.streams.log import position_in
 from aiopurgatory.testing import check_invariants
 from aiopurgatory.testing.manual_clock import settle
 
@@ -171,6 +173,18 @@ async def test_cancelled_before_the_log_has_started_frees_the_place(turns: int) 
     await cancel_after(turns, asyncio.create_task(data_of(log, "x")))
     await left(log)
     await log.aclose()
+
+
+async def test_unknown_topic_is_forgotten_with_its_listener() -> None:
+    async with MemoryLog(unknown_timeout=1e5) as log:
+        position = await position_in(log, "unknown", None)
+        tail = ref(position._tail)
+        for _ in range(2):  # idempotent
+            position.leave()
+        del position
+        await settle(lambda: True)
+        gc.collect()
+        assert tail() is None
 
 
 async def test_timeout_frees_the_place_and_loses_nothing(log: EventLog) -> None:

@@ -53,7 +53,7 @@ class Event:
     data: str
     name: str | None = None
     is_end: bool = False
-    _sse: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    _sse: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for parameter, text in (("id", self.id), ("name", self.name)):
@@ -64,9 +64,8 @@ class Event:
 
     def sse(self) -> bytes:
         """Return it as a server-sent event. It is rendered once for all listeners (S10)."""
-        if self._sse is None:
+        if not self._sse:
             object.__setattr__(self, "_sse", event_text(self.data, self.name, self.id))
-        assert self._sse is not None
         return self._sse
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from typing import Any, Final, TypedDict
 
@@ -33,9 +33,7 @@ _NO_LIFESPAN: Final = (
     "the outermost app: give that lifespan=log.lifespan, or 'async with log' in its own; otherwise a worker that stops "
     "leaves the ends of its runs to their leases"
 )
-_LARGER_BOUND: Final = (
-    "log %r: topic %r keeps the keep_%s=%s that another process has given, not keep_%s=%s: give all the same"
-)
+_LARGER_BOUND: Final = "log %r: topic %r keeps the keep_%s=%s of another process, not keep_%s=%s: give all the same"
 #: append() remembers the state of at most so many topics.
 _MAX_WRITERS: Final = 1_000
 
@@ -132,16 +130,17 @@ class EventLog(Starting):
     ) -> None:
         require_methods("store", store, ("open", "aclose", "read", "commit"), "Store")
         require_log_name(name)
-        for parameter, least in (("keep_events", keep_events), ("keep_bytes", keep_bytes)):
-            if least is not None:
-                require_int(parameter, least, 1)
+        most = {"keep_events": keep_events, "keep_bytes": keep_bytes, "max_listeners": max_listeners}
+        for parameter, count in most.items():
+            if count is not None:
+                require_int(parameter, count, 1)
         if keep_seconds is not None:
             require_seconds("keep_seconds", keep_seconds, 1.0, 1e9)
         require_int("window_bytes", window_bytes, 0)
         if unknown_timeout is not None:
             require_seconds("unknown_timeout", unknown_timeout, 0.0, 1e6)
-        if max_listeners is not None:
-            require_int("max_listeners", max_listeners, 1)
+        #: Shown in statistics and metrics.
+        self.name: Final = name
         self._store: Final = WatchedStore(store)
         #: The bounds that are given, and whether it was logged that a topic has larger ones.
         self._keep: Final = Keep(int(keep_events or 0), int(keep_bytes or 0), float(keep_seconds or 0.0))
@@ -161,15 +160,11 @@ class EventLog(Starting):
         self._down: StoreDownError | None = None
         self._down_at = 0.0
         self._runs: Final = Runs()
+        self._new_writer: Final = partial(Writer, self._store, ready=self._ready, made=self._note)
         self._writer: Final = lru_cache(_MAX_WRITERS)(self._new_writer)
         self._appended = 0
         #: Whether an app was given the lifespan, and has not run it.
         self._awaits_lifespan = False
-
-    @property
-    def name(self) -> str:
-        """The name shown in statistics and metrics."""
-        return self.purgatory.name
 
     def __repr__(self) -> str:
         state = "open" if self._tails is not None else "closed" if self._is_closed else "new"
@@ -219,16 +214,15 @@ class EventLog(Starting):
         written within a second; otherwise, listeners learn of them when the lease is over.
         """
         async with self._my_turn():
-            tails = self._tails
+            tails, self._is_closed = self._tails, True
             if tails is None:
-                self._is_closed = True
                 return
             core_of(self.purgatory).observers.tell_closed(self)
             try:
                 await self.purgatory.aclose()
                 await self._runs.aclose()
             finally:
-                self._is_closed, self._tails = True, None
+                self._tails = None
                 self._writer.cache_clear()
                 try:
                     await tails.aclose()
@@ -381,7 +375,7 @@ class EventLog(Starting):
 
     # inside
 
-    async def _ready(self) -> tuple[Purgatory, Tails]:
+    async def _ready(self) -> Tails:
         if self._tails is None or self._loop is not asyncio.get_running_loop():
             if self._tails is None and self._is_closed:
                 raise PurgatoryClosedError(f"log {self.name!r} is closed")
@@ -390,7 +384,7 @@ class EventLog(Starting):
                 _logger.warning(_NO_LIFESPAN, self.name)
             await self.start()
         assert self._tails is not None
-        return self.purgatory, self._tails
+        return self._tails
 
     def _my_turn(self) -> asyncio.Lock:
         """Return the lock for starting and closing. Forget an earlier loop, unless that still runs this."""
@@ -409,9 +403,6 @@ class EventLog(Starting):
             require(1 <= len(own_id) <= 100, "id", "of 1 to 100 characters", own_id)
         return Appending(data, name, self._keep, stamp=None if own_id is None else stamp_of(own_id))
 
-    def _new_writer(self, topic: str) -> Writer:
-        return Writer(self._store, topic, self._ready, self._note)
-
     def _note(self, topic: str, made: Write) -> None:
         """Count a change, and log once if a topic keeps more than this log's bounds (S12)."""
         self._appended += made.commit is not None and len(made.commit.rows)
@@ -426,5 +417,4 @@ class EventLog(Starting):
 
 async def position_in(log: EventLog, topic: str, after: str | None) -> Position:
     """Return the position of a listener of *log*, for a route. Raises: as ``log.start()``."""
-    _, tails = await log._ready()
-    return Position(tails, topic, after)
+    return Position(await log._ready(), topic, after)

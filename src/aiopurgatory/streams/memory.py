@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Unpack
 
 from .log import EventLog, LogOptions
-from .store import Change, Commit, Notify, Page, Row
+from .store import Change, Commit, Notify, Page, Row, Store
 
 
 class MemoryLog(EventLog):
@@ -36,10 +37,8 @@ class _Topic:
     rows: list[Row] = field(default_factory=list)
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A store in memory. Args: clock: returns seconds."""
-
-    error: str | None = None
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -57,13 +56,12 @@ class MemoryStore:
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
         kept = self._topics.get(topic) or _Topic()
         found: list[Row] = []
-        if kept.rows and after < kept.rows[-1][0]:
-            start = max(0, after + 1 - kept.rows[0][0])
-            for row in kept.rows[start : start + rows]:
-                found.append(row)
-                size -= len(row[1])
-                if size <= 0:
-                    break
+        start = bisect_left(kept.rows, (after + 1, ""))
+        for row in kept.rows[start : start + rows]:
+            found.append(row)
+            size -= len(row[1])
+            if size <= 0:
+                break
         return self._page(kept, found)
 
     async def commit(self, topic: str, commit: Commit) -> Page:
@@ -71,7 +69,8 @@ class MemoryStore:
         kept = self._topics.get(topic) or _Topic()
         if kept.version == commit.expected and commit.server == self._server:
             if not kept.version:
-                self._drop_old(now)
+                while self._topics and next(iter(self._topics.values())).expires <= now:
+                    self._topics.popitem(last=False)
                 self._topics[topic] = kept
             kept.version, kept.state, kept.touched = commit.version, commit.state, now
             kept.archive, kept.expires = commit.archive or kept.archive, now + commit.keep
@@ -87,10 +86,3 @@ class MemoryStore:
     def _page(self, topic: _Topic, rows: list[Row]) -> Page:
         now = self._clock()
         return Page(topic.version, topic.state, now - topic.touched, now, self._server, rows, topic.archive)
-
-    def _drop_old(self, now: float) -> None:
-        while self._topics:
-            oldest = next(iter(self._topics))
-            if self._topics[oldest].expires > now:
-                return
-            del self._topics[oldest]

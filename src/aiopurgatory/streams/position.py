@@ -12,7 +12,6 @@ from typing import Self, final
 from ..core.kit import StreamWait, core_of
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..lifecycle import Closing
-from ..purgatory import Purgatory
 from .event import Event, StoreDownError, StoreError
 from .tail import Tails
 from .tasks import MAX_ROWS
@@ -26,7 +25,7 @@ class Position:
     Args: after: the id of the last event that it has, or None.
     """
 
-    __slots__ = ("_has_left", "_lineage", "_number", "_tail", "_tails", "_until", "id", "is_over", "seen")
+    __slots__ = ("_lineage", "_number", "_tail", "_tails", "_until", "id", "is_over", "seen")
 
     def __init__(self, tails: Tails, topic: str, after: str | None) -> None:
         self._tails = tails
@@ -37,14 +36,11 @@ class Position:
         self.seen = -1
         #: Whether the last event was taken.
         self.is_over = False
-        self._has_left = False
-        self._tail, self._until = tails.join(topic, after)
+        self._tail, self._until = tails.join(self, topic, after)
 
     def leave(self) -> None:
         """Leave the tail. Idempotent."""
-        if not self._has_left:
-            self._has_left = True
-            self._tails.leave(self._tail)
+        self._tails.leave(self, self._tail)
 
     async def until_known(self, timeout: float) -> None:
         """Wait until the topic is there, or is an empty one, or until next() raises.
@@ -114,7 +110,7 @@ class Position:
                 self._settle(state)
                 self._lineage = tail.lineage
             behind = tail.last - self._number
-            events = tail.window.newest(behind, MAX_ROWS) if behind <= len(tail.window) else None
+            events = tail.window.newest(behind, MAX_ROWS) if behind <= len(tail.window.events) else None
         except GoneError:  # this listener may have read more than its tail: the server tells
             self._number, events = number_in(self.id), None
         if events is None:
@@ -191,7 +187,7 @@ class Follow(Closing):
 
     __slots__ = ("_after", "_events", "_is_over", "_is_waiting", "_loop", "_place", "_ready", "_topic")
 
-    def __init__(self, ready: Callable[[], Awaitable[tuple[Purgatory, Tails]]], topic: str, after: str | None) -> None:
+    def __init__(self, ready: Callable[[], Awaitable[Tails]], topic: str, after: str | None) -> None:
         self._ready, self._topic, self._after = ready, topic, after
         self._events: deque[Event] = deque()
         self._is_over = self._is_waiting = False
@@ -214,11 +210,10 @@ class Follow(Closing):
         self._leave()
 
     def __del__(self) -> None:
-        if self._loop is None or self._place is None or self._loop.is_closed():
-            return
-        # The garbage collector may run in any thread.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(_leave, *self._place)
+        if self._loop is not None and self._place is not None:
+            # The garbage collector may run in any thread.
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(_leave, *self._place)
 
     async def _fill(self) -> None:
         """Wait for events. Raises: StopAsyncIteration: there are no more."""
@@ -245,22 +240,19 @@ class Follow(Closing):
                 if position.is_over:
                     self._is_over = True
                     self._leave()
-        except asyncio.CancelledError:
-            self._leave()
-            raise
-        except BaseException:
-            self._is_over = True
+        except BaseException as exc:
+            self._is_over = self._is_over or not isinstance(exc, asyncio.CancelledError)
             self._leave()
             raise
         finally:
             self._is_waiting = False
 
     async def _enter(self) -> tuple[Position, Listener]:
-        purgatory, tails = await self._ready()
+        tails = await self._ready()
         position = Position(tails, self._topic, self._after)
-        listener = Listener(core_of(purgatory), has_news=position.has_news)
+        listener = Listener(core_of(tails.purgatory), has_news=position.has_news)
         try:
-            purgatory.watch(listener, (self._topic,))
+            tails.purgatory.watch(listener, (self._topic,))
         except BaseException:
             position.leave()
             raise

@@ -19,7 +19,7 @@ from .event import StoreDownError, require_log_name
 from .log import EventLog, LogOptions
 from .store import NEWEST, Commit, Notify, Page, Row
 from .topic_state import DEFAULT_KEEP, state_of
-from .wakeups import ServerStore
+from .wakeups import ServerStore, wake_up
 from .writer import named
 from .writes import Decide
 
@@ -262,12 +262,10 @@ class PostgresStore(ServerStore):
             self._sweeping.add_done_callback(lambda _: pool.terminate(), context=Context())
 
     async def aclose(self) -> None:
-        sweeping, self._sweeping = self._sweeping, None
-        pool, self._pool = self._pool, None
-        if sweeping is not None:
-            sweeping.cancel()
-        if pool is not None and pool is not self._shared:
-            pool.terminate()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._pool is not None and self._shared is None:
+            self._pool.terminate()
         await super().aclose()
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
@@ -292,7 +290,7 @@ class PostgresStore(ServerStore):
         """Return the arguments of _COMMIT."""
         numbers, texts = [number for number, _ in commit.rows], [text for _, text in commit.rows]
         change = topic, commit.expected, commit.version, commit.state, commit.first, numbers, texts
-        return *change, *self._wake_up(topic, commit), commit.server, commit.keep, commit.archive
+        return *change, self._channel, wake_up(self._name, topic, commit), commit.server, commit.keep, commit.archive
 
     async def commit(self, topic: str, commit: Commit) -> Page:
         done = await self._fetch(self._commit, *self._change(topic, commit))

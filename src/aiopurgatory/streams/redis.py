@@ -17,7 +17,7 @@ from .event import StoreDownError
 from .log import EventLog, LogOptions
 from .store import NEWEST, Commit, Notify, Page, Row
 from .tasks import Tasks
-from .wakeups import ServerStore
+from .wakeups import ServerStore, wake_up
 
 
 class RedisLog(EventLog):
@@ -157,7 +157,7 @@ class RedisStore(ServerStore):
         return _page(life, answer, found)
 
     async def commit(self, topic: str, commit: Commit) -> Page:
-        wake = self._wake_up(topic, commit)
+        wake = self._channel, wake_up(self._name, topic, commit)
         rows = [part for row in commit.rows for part in row]
         change = commit.expected, commit.version, commit.state, commit.first, int(commit.keep * 1000), *wake
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_right, insort
 from collections import OrderedDict, deque
 from contextlib import suppress
 from contextvars import Context
@@ -29,7 +28,7 @@ FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 #: The part of the time for an unknown topic that is added to it at most, so that clients don't return in a herd.
 SPREAD: Final = 1 / 16
-#: Looks in the time for an unknown topic.
+#: Looks in the time for an unknown topic, whether listeners have waited long enough (S9).
 _LOOKS: Final = 64
 #: Seconds of a loop iteration in which to call tails when all are called. Their reads take many times as long.
 CALL_BUDGET: Final = 0.0002
@@ -46,9 +45,6 @@ class Window:
     def __init__(self) -> None:
         self.events: Final = deque[Event]()
         self.sizes: Final = deque[int]()
-
-    def __len__(self) -> int:
-        return len(self.events)
 
     def newest(self, count: int, most: int) -> list[Event]:
         """Return the newest *count* events, oldest first, but at most *most* of them."""
@@ -81,7 +77,7 @@ class Windows:
             oldest = next(iter(self._turn))
             oldest.events.popleft()
             self.size -= oldest.sizes.popleft()
-            if len(oldest):
+            if oldest.events:
                 self._turn.move_to_end(oldest)
             else:
                 del self._turn[oldest]
@@ -92,50 +88,6 @@ class Windows:
         self.size -= sum(window.sizes)
         window.events.clear()
         window.sizes.clear()
-
-
-@final
-class Unknown:
-    """When to look whether listeners of a topic that is not there have waited long enough (S9).
-
-    Args: timeout: seconds that each waits, and up to SPREAD of them longer; infinite: it is an empty topic.
-    """
-
-    def __init__(self, timeout: float) -> None:
-        self._timeout: Final = timeout
-        #: The earliest time first.
-        self._looks: list[float] = []
-        #: Of these times, so that topics do not end their listeners together.
-        self._phase = random()
-
-    def until(self, now: float, part: float) -> float:
-        """Return the end of the time of a listener that comes now. Args: part: of SPREAD, from 0 to 1."""
-        return now + self._timeout * (1 + SPREAD * part)
-
-    def look_at(self, until: float, now: float) -> None:
-        """Look at *until*, or a small part of the time later: so there are few such looks."""
-        if until == inf:
-            return
-        step = max(self._timeout / _LOOKS, 0.01)
-        look = (floor(until / step - self._phase) + 1 + self._phase) * step
-        if look not in self._looks:
-            insort(self._looks, look)
-        while len(self._looks) > 1 and self._looks[1] <= now:
-            del self._looks[0]  # the server is down
-
-    def is_due(self, now: float) -> bool:
-        """Whether it is time for a look."""
-        due = bisect_right(self._looks, now)
-        del self._looks[:due]
-        return due > 0
-
-    def next_in(self, now: float) -> float:
-        """Return the seconds until the next look."""
-        return self._looks[0] - now if self._looks else inf
-
-    def clear(self) -> None:
-        """The topic is there."""
-        self._looks.clear()
 
 
 @final
@@ -175,7 +127,7 @@ class Tail:
         self.topic: Final = topic
         self._reads, self._purgatory, self._windows = tails.reads, tails.purgatory, tails.windows
         self.window: Final = Window()
-        self._unknown: Final = Unknown(tails.unknown_timeout)
+        self._unknown_timeout: Final = tails.unknown_timeout
         self._loop = asyncio.get_running_loop()
         self._alarm: Final = Alarm(self._loop)
         self._suspicion: Final = Suspicion()
@@ -191,9 +143,13 @@ class Tail:
         self.changed: Final = asyncio.Event()
         #: Change it after the next read, even if that finds nothing.
         self._is_owed = False
+        #: The timers of the looks, by their times.
+        self._looks: dict[float, asyncio.TimerHandle] = {}
+        #: Of these times, so that topics do not end their listeners together.
+        self._phase = random()
         #: Why the topic cannot be read any more.
         self.error: Exception | None = None
-        self.listeners = 0
+        self.listeners: Final = set[object]()
         #: The newest event that was read: its number and its id; and the version of the topic.
         self.last, self._id = number_in(after), after
         self._version = ""
@@ -201,13 +157,12 @@ class Tail:
         # In an empty context: it outlives the request of its first listener.
         self._task = Context().run(tails.tasks.begin, self._run(), topic[:50])
 
-    def join(self) -> float:
-        """A listener has come. Returns: until when to wait for an unknown topic."""
-        self.listeners += 1
-        now = self._loop.time()
-        until = self._unknown.until(now, random())
+    def join(self, listener: object) -> float:
+        """*listener* has come. Returns: until when to wait for an unknown topic."""
+        self.listeners.add(listener)
+        until = self._loop.time() + self._unknown_timeout * (1 + SPREAD * random())
         if self.state is None:
-            self._unknown.look_at(until, now)
+            self._look_at(until)
             self.call()
         return until
 
@@ -215,6 +170,8 @@ class Tail:
         """Read no more."""
         self._is_stopped = True  # a client library may lose the cancellation
         self._task.cancel()
+        for look in self._looks.values():
+            look.cancel()
         self._windows.clear(self.window)
 
     def call(self, change: Change | None = None) -> None:
@@ -265,7 +222,6 @@ class Tail:
         if state is None:
             return self._take_nothing()
         former, self.state, self.is_absent = self.state, state, False
-        self._unknown.clear()
         is_changed = former is None or (former.epoch, former.generations) != (state.epoch, state.generations)
         if is_changed:
             self.lineage = object()
@@ -288,16 +244,28 @@ class Tail:
         return 1e-9 if self.last < state.last else self._suspicion.look(page, state, self._loop.time())
 
     def _take_nothing(self) -> float:
-        now = self._loop.time()
-        is_due, self.is_absent = not self.is_absent, True
         if self.state is not None:  # it was deleted
             self.state, self.lineage, self.last, self._id = None, object(), 0, None
             self._windows.clear(self.window)
             # For listeners that have come, and not looked yet.
-            self._unknown.look_at(self._unknown.until(now, 1.0), now)
-        if self._unknown.is_due(now) or is_due:
-            self._change()
-        return self._unknown.next_in(now)
+            self._look_at(self._loop.time() + self._unknown_timeout * (1 + SPREAD))
+        if not self.is_absent:
+            self.is_absent = self._is_owed = True
+        return inf
+
+    def _look_at(self, until: float) -> None:
+        """Look at *until*, or a small part of the time later: so there are few such looks."""
+        if until < inf:
+            step = max(self._unknown_timeout / _LOOKS, 0.01)
+            look = (floor(until / step - self._phase) + 1 + self._phase) * step
+            if look not in self._looks:  # not early: uvloop rounds to milliseconds
+                self._looks[look] = self._loop.call_at(look + 1e-3, self._look, look, context=Context())
+
+    def _look(self, look: float) -> None:
+        del self._looks[look]
+        if self.state is None:
+            self._is_owed = True
+            self.call()
 
     def _jump(self, state: TopicState) -> None:
         """Go on after the newest event. Listeners compare their ids with the topic."""
@@ -326,17 +294,17 @@ class Tails:
     def __len__(self) -> int:
         return len(self._tails)
 
-    def join(self, topic: str, after: str | None) -> tuple[Tail, float]:
-        """A listener has come. Returns: the tail of *topic*, and until when to wait for it if it is unknown."""
+    def join(self, listener: object, topic: str, after: str | None) -> tuple[Tail, float]:
+        """*listener* has come. Returns: the tail of *topic*, and until when to wait for it if it is unknown."""
         tail = self._tails.get(topic)
         if tail is None or tail.error is not None:
             tail = self._tails[topic] = Tail(self, topic, after)
-        return tail, tail.join()
+        return tail, tail.join(listener)
 
-    def leave(self, tail: Tail) -> None:
-        """A listener of *tail* has left."""
-        tail.listeners -= 1
-        if tail.listeners == 0:
+    def leave(self, listener: object, tail: Tail) -> None:
+        """*listener* of *tail* has left. Idempotent."""
+        tail.listeners.discard(listener)
+        if not tail.listeners:
             tail.stop()
             if self._tails.get(tail.topic) is tail:
                 del self._tails[tail.topic]

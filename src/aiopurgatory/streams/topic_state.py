@@ -178,12 +178,9 @@ def state_of(page: Page) -> TopicState | None:
     if not page.version:
         return None
     known = json.loads(page.state)
-    if "generations" in known:
-        known["generations"] = tuple(IdGeneration(*each) for each in known["generations"])
-    if "blocks" in known:
-        known["blocks"] = tuple(Block(*each) for each in known["blocks"])
-    if "keep" in known:
-        known["keep"] = Keep(*known["keep"])
+    known["generations"] = tuple(IdGeneration(*each) for each in known.get("generations", _FIRST))
+    known["blocks"] = tuple(Block(*each) for each in known["blocks"])
+    known["keep"] = Keep(*known.get("keep", NO_KEEP))
     rest = {name: known.pop(name) for name in known.keys() - _FIELDS}
     return TopicState(**known, rest=_ENCODER.encode(rest)[1:-1], archive=page.archive)
 
@@ -229,10 +226,8 @@ def _number(state: TopicState, after: str | None) -> int | None:
         return None
     tag, number = found[2] or "", int(found[3])
     limits = [g.before for g in state.generations[1:]] + [state.last]
-    for generation, limit in zip(state.generations, limits, strict=True):
-        if generation.tag == tag:
-            return number if number <= limit else None
-    return None
+    limit = next((limit for each, limit in zip(state.generations, limits, strict=True) if each.tag == tag), -1)
+    return number if number <= limit else None
 
 
 class Suspicion:

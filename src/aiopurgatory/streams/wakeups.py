@@ -121,10 +121,6 @@ class ServerStore(Store, DataTarget):
     def notify_all(self) -> None:
         self._notify_all()
 
-    def _wake_up(self, topic: str, commit: Commit) -> tuple[str, str]:
-        """Return the channel and the message of *commit*."""
-        return self._channel, wake_up(self._name, topic, commit)
-
 
 def _tag(name: str) -> str:
     return f"{DATA}{name} "

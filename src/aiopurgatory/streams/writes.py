@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -134,11 +133,8 @@ class Renewing:
 
 def number_of(stamp: Stamp, state: TopicState) -> int:
     """Return the number of the event that was appended with *stamp* (S3); 0 if there is none, or it is forgotten."""
-    for writers in (state.writers, state.archive):
-        found = writers.partition(f" {stamp.writer}.{stamp.serial}=")[2]
-        if found:
-            return int(found.partition(" ")[0])
-    return 0
+    found = (state.writers + state.archive).partition(f" {stamp.writer}.{stamp.serial}=")[2]
+    return int(found.partition(" ")[0] or 0)
 
 
 def stamped(writers: str, stamp: Stamp, number: int) -> str:
@@ -182,14 +178,14 @@ def commit(page: Page, state: TopicState, rows: list[Row], former: TopicState, i
 
 
 def new_state(page: Page) -> TopicState:
-    return TopicState(_random(8), page.server)
+    return TopicState(urandom(6).hex(), page.server)
 
 
 def next_generation(page: Page, state: TopicState) -> TopicState:
     """Return *state* with a new generation if the server's data has another life than at the last commit (S1)."""
     if page.server == state.server:
         return state
-    generations = (*state.generations, IdGeneration(_random(4), state.last))[-MAX_GENERATIONS:]
+    generations = (*state.generations, IdGeneration(urandom(3).hex(), state.last))[-MAX_GENERATIONS:]
     return replace(state, server=page.server, generations=generations)
 
 
@@ -205,8 +201,6 @@ def kept(blocks: tuple[Block, ...], event: Block, keep: Keep) -> tuple[Block, ..
         blocks = (*blocks[:-1], Block(newest.first, newest.size + event.size, newest.began))
     else:
         blocks = (*blocks, event)
-    if len(blocks) == 1:
-        return blocks
     size = sum(block.size for block in blocks)
     while len(blocks) > 1 and (
         event.first - blocks[0].first >= keep.events or size > keep.size or event.began - blocks[0].began > keep.seconds
@@ -214,10 +208,3 @@ def kept(blocks: tuple[Block, ...], event: Block, keep: Keep) -> tuple[Block, ..
         size -= blocks[0].size
         blocks = blocks[1:]
     return blocks
-
-
-_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
-
-
-def _random(length: int) -> str:
-    return "".join(secrets.choice(_LETTERS) for _ in range(length))
