@@ -77,7 +77,8 @@ async def test_lease_renewed_after_its_request_sees_no_session(requests: Any, st
         session = await requests.handle(run.__aenter__)
         store.read_in.clear()
         store.renewed_in.clear()
-        await asyncio.sleep(0.15)
+        while not store.renewed_in:
+            await asyncio.sleep(0.01)
         assert set(store.renewed_in) == {None}
         assert requests.are_over(session)
         await run.__aexit__(None, None, None)
