@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
@@ -67,13 +68,8 @@ def replay(trace: pa.Table, setting: Setting) -> Replay:
 
 
 async def _replay(trace: pa.Table, setting: Setting) -> Replay:
-    requests = _Requests(trace, setting)
-    target = ReplayTarget(setting)
-    target.start()
-    try:
-        return _Player(requests, target).play()
-    finally:
-        target.stop()
+    with closing(ReplayTarget(setting)) as target:
+        return _Player(_Requests(trace, setting), target).play()
 
 
 class _Requests:
@@ -133,8 +129,8 @@ class _Player:
         self._requests = requests
         self._target = target
         self._live: list[Any] = [None] * requests.count
-        self._expired: list[int] = []
-        self._expired_at: list[float] = []
+        #: When each expired, in seconds; inf: it did not.
+        self._expired_at = [inf] * requests.count
         self._wakeups_in_trace = 0
 
     def play(self) -> Replay:
@@ -166,19 +162,16 @@ class _Player:
                     force_complete(op)
 
     def _note_expired(self, number: int) -> None:
-        self._expired.append(number)
-        self._expired_at.append(self._target.now)
+        self._expired_at[number] = self._target.now
         self._live[number] = None
 
     def _result(self) -> Replay:
         requests = self._requests
+        expired_at = np.array(self._expired_at)
+        expired = expired_at < inf
         ended_us = np.where(requests.has_event, requests.completes_at_us, -1)
-        numbers = np.array(self._expired, np.int64)
-        expired_us = np.round(np.array(self._expired_at) * 1e6).astype(np.int64)
-        ended_us[numbers] = expired_us
-        expired = np.zeros(requests.count, bool)
-        expired[numbers] = True
-        lateness_us = expired_us - requests.arrival_us[numbers] - requests.timeout_us[numbers]
+        ended_us[expired] = np.round(expired_at[expired] * 1e6)
+        lateness_us = (ended_us - requests.arrival_us - requests.timeout_us)[expired]
         return Replay(
             ended_us,
             expired,
