@@ -116,11 +116,10 @@ class Misuse(Finder):
 
     def endless(self, key: Hashable, entry: object) -> None:
         """Warn, once, that checks without effect lead to each other."""
-        ops = listed(entry, 1)
-        if ops:
+        for op in listed(entry, 1):
             self._warn_once(
                 "checks",
-                f"try_complete() of {type(ops[0]).__name__}, waiting under {shown(key)}, "
+                f"try_complete() of {type(op).__name__}, waiting under {shown(key)}, "
                 "checks keys though nothing has changed, and such checks lead to each other. They go on in slices of "
                 "turn_budget, and take all the time of the loop: call check_and_complete() where the state changes",
             )
@@ -167,10 +166,8 @@ class Misuse(Finder):
 
     def _is_watched_in_parts(self, key: tuple[Any, ...]) -> bool:
         """Does an operation wait for the items of *key*, because watch() took the tuple for an iterable of keys?"""
-        if len(key) < 2:
-            return False
-        first = listed(self.watchers.by_key.get(key[0]), 1)
-        return bool(first) and keys_of(first[0]) == key
+        oldest = listed(self.watchers.by_key.get(key[0]), 1) if len(key) > 1 else []
+        return any(keys_of(op) == key for op in oldest)
 
     def _warn_once(self, kind: str | tuple[Any, ...], text: str) -> None:
         is_few = isinstance(kind, str) or len(self._warned) < MAX_WARNINGS  # a tuple has a part of a key
