@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Never, SupportsFloat, TypeVar, overload
 from weakref import WeakSet
 
@@ -423,7 +424,7 @@ class Purgatory(EntryPoints, Starting):
         require_positive("idle", idle)
         timeout_seconds(timeout)
         pauses = pauses_of(retry_on, every, self.timeout)
-        return Following(self, checked_keys(keys), read, since, idle, pauses, timeout)
+        return Following(self, checked_keys(keys), read, since, idle or inf, pauses, timeout)
 
     def notify_threadsafe(self, key: Hashable) -> None:
         """Call notify() from another thread. Many calls are merged into few wake-ups of the loop.
