@@ -125,7 +125,6 @@ class Purgatory(EntryPoints, Starting):
         self._core.observers.observe(self)
         self._given_clock = clock
         self._clock_task: ClockTask | None = None
-        self._handover = Handover(turn_budget)
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed" if self._core.state == CLOSED else "new"
@@ -175,12 +174,11 @@ class Purgatory(EntryPoints, Starting):
         Cost: 1 to 3 µs an operation, in one piece: a million block the loop for seconds. aclose() ends them in turns.
         """
         # Invariants: I13.
-        if not self._stop():
-            return
-        try:
-            self._core.close()
-        finally:
-            self._core.observers.tell_closed(self)
+        if self._stop():
+            try:
+                self._core.close()
+            finally:
+                self._core.observers.tell_closed(self)
 
     def _stop(self) -> bool:
         """Stop the clock task. Returns: False: nothing is left to close. Raises: RuntimeError: as close()."""
