@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -134,7 +134,7 @@ class _Player:
         self._wakeups_in_trace = 0
 
     def play(self) -> Replay:
-        make = _operation_class(self._target, self._note_expired)
+        make = _operation_class(self._target, self._live, self._expired_at)
         for moments, numbers, requests in self._requests.slices():
             self._play_slice(moments, numbers, requests, make)
             self._target.weigh()
@@ -161,10 +161,6 @@ class _Player:
                     live[~number] = None
                     force_complete(op)
 
-    def _note_expired(self, number: int) -> None:
-        self._expired_at[number] = self._target.now
-        self._live[number] = None
-
     def _result(self) -> Replay:
         requests = self._requests
         expired_at = np.array(self._expired_at)
@@ -189,7 +185,7 @@ def _peak(begun_us: Array, ended_us: Array) -> int:
     return int((np.arange(1, len(begun_us) + 1) - ends.searchsorted(begun_us, side="left")).max(initial=0))
 
 
-def _operation_class(target: ReplayTarget, note_expired: Callable[[int], None]) -> type[AwaitableOperation]:
+def _operation_class(target: ReplayTarget, live: list[Any], expired_at: list[float]) -> type[AwaitableOperation]:
     """Return the operation class of one replay. Its operations share a closure, not attributes."""
 
     class Request(AwaitableOperation):
@@ -202,6 +198,7 @@ def _operation_class(target: ReplayTarget, note_expired: Callable[[int], None]) 
             return target.now >= self.completes_at and self.force_complete()
 
         def on_expiration(self) -> None:
-            note_expired(self.number)
+            expired_at[self.number] = target.now
+            live[self.number] = None
 
     return Request
