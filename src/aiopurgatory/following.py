@@ -79,8 +79,7 @@ class Following(Closing, Generic[R]):
                         if self._pauses is not None:
                             self._pauses.clear()
                         if found is not None:
-                            since, value = found
-                            self._since = since
+                            self._since, value = found
                             return value
                     except BaseException as exc:
                         error = self._failure(op, exc, reading, found)
