@@ -83,18 +83,15 @@ class Misuse(Finder):
                     f"check_and_complete({shown(key)}) raises RuntimeError as soon as something waits for the key: "
                     f"{self.loop.wrong_thread()}",
                 )
-            if is_idle:
-                self._idle += 1
-            else:
+            if not is_idle:
                 self._examined += 1
                 self._examine_key(key)
         except (Exception, CancelledError):
             pass  # of the key's own methods: they must not break a check
-        if is_debug():
-            return 1
         if is_idle:
-            return 1 if self._idle <= FIRST else EVERY_IDLE
-        if self._examined < FIRST:
+            self._idle += 1
+            return 1 if self._idle <= FIRST or is_debug() else EVERY_IDLE
+        if self._examined < FIRST or is_debug():
             return 1
         self._random = (self._random * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
         return 1 + (self._random >> 16) % (2 * EVERY)
@@ -102,11 +99,10 @@ class Misuse(Finder):
     def missed(self, op: Operation) -> None:
         key = keys_of(op)[0]
         kind = (type(op).__qualname__, kind_of(key))
-        is_new = kind not in self.missed_kinds
-        if is_new and len(self.missed_kinds) >= MAX_MISSED:
-            kind, is_new = OTHER, False
-        self.missed_kinds[kind] = self.missed_kinds.get(kind, 0) + 1
-        if is_new:
+        if kind not in self.missed_kinds and len(self.missed_kinds) >= MAX_MISSED:
+            kind = OTHER
+        self.missed_kinds[kind] = count = self.missed_kinds.get(kind, 0) + 1
+        if count == 1 and kind != OTHER:
             keys = f"the key {shown(key)}" if is_debug() else f"a key of the kind {kind[1]}"
             self._warn(
                 f"{name_of(op)}, waiting for {keys}, completed only at its deadline: its condition held, but none of "

@@ -30,17 +30,11 @@ async def settle(is_idle: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
             quiet = quiet + 1 if is_idle() else 0
         for _ in range(LOOKS):
-            if _any_can_run():
+            if any(map(_can_run, asyncio.all_tasks() - {asyncio.current_task()})):  # O(tasks): not in each iteration
                 break
             await asyncio.sleep(0)
         else:
             return
-
-
-def _any_can_run() -> bool:
-    """Return True if a task other than this one can. Cost: O(tasks), so it is not asked in each iteration."""
-    current = asyncio.current_task()
-    return any(_can_run(task) for task in asyncio.all_tasks() if task is not current)
 
 
 def _can_run(task: asyncio.Task[object]) -> bool:
