@@ -155,11 +155,9 @@ class _Player:
                 op.number = number
                 park(op, keys)
                 live[number] = op
-            else:
-                op = live[~number]
-                if op is not None:
-                    live[~number] = None
-                    force_complete(op)
+            elif (op := live[~number]) is not None:
+                live[~number] = None
+                force_complete(op)
 
     def _result(self) -> Replay:
         requests = self._requests
