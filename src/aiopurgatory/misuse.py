@@ -140,25 +140,21 @@ class Misuse(Finder):
             )
 
     def _examine_key(self, key: Hashable) -> None:
-        by_key = self.watchers.by_key
-        for twin in twins_of(key):
-            if twin in by_key:
-                self.count_twin()
-                self._warn_once(
-                    (kind_of(key), kind_of(twin)),
-                    f"the key {shown(key)} was checked and nothing waits for it, but "
-                    f"something waits for {shown(twin)}, which is another key. Use one type for both: convert it in "
-                    "the route, as {id:int} does, or check and publish str(id)",
-                )
-                return
-        if isinstance(key, tuple) and self._is_watched_in_parts(key):
-            self.count_twin()
-            self._warn_once(
-                (kind_of(key), None),
-                f"the key {shown(key)} was checked and nothing waits for it, but "
-                "something waits for each of its parts, as keys of their own. Watch it as one key: "
-                f"watch(op, [{shown(key)}])",
+        twin = next((twin for twin in twins_of(key) if twin in self.watchers.by_key), None)
+        if twin is not None:
+            other = (
+                f"{shown(twin)}, which is another key. Use one type for both: convert it in the route, as {{id:int}} "
+                "does, or check and publish str(id)"
             )
+        elif isinstance(key, tuple) and self._is_watched_in_parts(key):
+            other = f"each of its parts, as keys of their own. Watch it as one key: watch(op, [{shown(key)}])"
+        else:
+            return
+        self.count_twin()
+        kinds = (kind_of(key), None if twin is None else kind_of(twin))
+        self._warn_once(
+            kinds, f"the key {shown(key)} was checked and nothing waits for it, but something waits for {other}"
+        )
 
     def _is_watched_in_parts(self, key: tuple[Any, ...]) -> bool:
         """Does an operation wait for the items of *key*, because watch() took the tuple for an iterable of keys?"""
