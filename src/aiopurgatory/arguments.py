@@ -54,10 +54,10 @@ def described(thing: object) -> str:
         return f"({items},)" if len(thing) == 1 else f"({items})"
 
 
-def require(holds: bool, parameter: str, rule: str, value: object) -> None:
-    """Raises: ValueError: *holds* is false."""
+def require(holds: bool, parameter: str, rule: str, value: object, error: type[Exception] = ValueError) -> None:
+    """Raises: *error*: *holds* is false."""
     if not holds:
-        raise ValueError(f"{parameter} must be {rule}, got {described(value)}")
+        raise error(f"{parameter} must be {rule}, got {described(value)}")
 
 
 def require_int(parameter: str, value: object, least: int | None = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from asyncio.exceptions import CancelledError
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Generic, NoReturn, Self, SupportsFloat, TypeVar, final
 
@@ -25,6 +26,7 @@ R = TypeVar("R")
 
 
 @final
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Following(Closing, Generic[R]):
     """The result of ``Purgatory.follow()``: an asynchronous iterator of values, for one task at a time.
 
@@ -33,45 +35,23 @@ class Following(Closing, Generic[R]):
     be iterated further, from the last value on: nothing is lost.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_ends_at",
-        "_idle",
-        "_idle_at",
-        "_in_a_row",
-        "_is_busy",
-        "_is_over",
-        "_keys",
-        "_op",
-        "_pauses",
-        "_purgatory",
-        "_read",
-        "_since",
-        "_timeout",
-    )
-
-    def __init__(
-        self,
-        purgatory: EntryPoints,
-        keys: tuple[Hashable, ...],
-        read: Callable[[Any], Awaitable[tuple[Any, R] | None]],
-        since: Any,
-        idle: float | None,
-        pauses: ReadPauses | None,
-        timeout: SupportsFloat | None,
-    ) -> None:
-        self._purgatory, self._keys = purgatory, keys
-        self._read, self._since = read, since
-        self._idle = inf if idle is None else idle
-        self._pauses, self._timeout = pauses, timeout
-        self._is_over = self._is_busy = False
-        #: By the purgatory's clock: when it ends, once it has begun; and when it is idle, if its task was cancelled.
-        self._ends_at: float | None = None
-        self._idle_at = inf
-        #: Reads that followed at once on each other.
-        self._in_a_row = 0
-        #: Never the other way round: the purgatory keeps the operation, and would keep this alive.
-        self._op: StreamWait | None = None
+    _purgatory: EntryPoints
+    _keys: tuple[Hashable, ...]
+    _read: Callable[[Any], Awaitable[tuple[Any, R] | None]]
+    _since: Any
+    #: Seconds; inf: never.
+    _idle: float
+    _pauses: ReadPauses | None
+    _timeout: SupportsFloat | None
+    _is_over: bool = False
+    _is_busy: bool = False
+    #: By the purgatory's clock: when it ends, once it has begun; and when it is idle, if its task was cancelled.
+    _ends_at: float | None = None
+    _idle_at: float = inf
+    #: Reads that followed at once on each other.
+    _in_a_row: int = 0
+    #: Never the other way round: the purgatory keeps the operation, and would keep this alive.
+    _op: StreamWait | None = None
 
     def __repr__(self) -> str:
         state = "over" if self._is_over else "new" if self._op is None else "parked"
@@ -99,8 +79,7 @@ class Following(Closing, Generic[R]):
                         if self._pauses is not None:
                             self._pauses.clear()
                         if found is not None:
-                            since, value = found
-                            self._since = since
+                            self._since, value = found
                             return value
                     except BaseException as exc:
                         error = self._failure(op, exc, reading, found)
@@ -180,9 +159,8 @@ class Following(Closing, Generic[R]):
         """*op* has ended. Raises: StopAsyncIteration, or its failure."""
         is_left, self._is_over, self._op = self._is_over, True, None
         try:
-            take(op)
-        except PurgatoryClosedError:
-            pass
+            with suppress(PurgatoryClosedError):
+                take(op)
         except CancelledError:
             if not is_left:
                 raise

@@ -68,8 +68,7 @@ class Handover:
                 # First: a signal handler may call put() between any two of these statements.
                 self._is_coming = False
                 keys, self._keys = self._keys, {}
-                self._taken.extend(keys)
-                self._taken.reverse()
+                self._taken = list(reversed(keys))
                 if keys:
                     self._is_coming = True
         return bool(self._taken)

@@ -83,18 +83,15 @@ class Misuse(Finder):
                     f"check_and_complete({shown(key)}) raises RuntimeError as soon as something waits for the key: "
                     f"{self.loop.wrong_thread()}",
                 )
-            if is_idle:
-                self._idle += 1
-            else:
+            if not is_idle:
                 self._examined += 1
                 self._examine_key(key)
         except (Exception, CancelledError):
             pass  # of the key's own methods: they must not break a check
-        if is_debug():
-            return 1
         if is_idle:
-            return 1 if self._idle <= FIRST else EVERY_IDLE
-        if self._examined < FIRST:
+            self._idle += 1
+            return 1 if self._idle <= FIRST or is_debug() else EVERY_IDLE
+        if self._examined < FIRST or is_debug():
             return 1
         self._random = (self._random * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
         return 1 + (self._random >> 16) % (2 * EVERY)
@@ -102,11 +99,10 @@ class Misuse(Finder):
     def missed(self, op: Operation) -> None:
         key = keys_of(op)[0]
         kind = (type(op).__qualname__, kind_of(key))
-        is_new = kind not in self.missed_kinds
-        if is_new and len(self.missed_kinds) >= MAX_MISSED:
-            kind, is_new = OTHER, False
-        self.missed_kinds[kind] = self.missed_kinds.get(kind, 0) + 1
-        if is_new:
+        if kind not in self.missed_kinds and len(self.missed_kinds) >= MAX_MISSED:
+            kind = OTHER
+        self.missed_kinds[kind] = count = self.missed_kinds.get(kind, 0) + 1
+        if count == 1 and kind != OTHER:
             keys = f"the key {shown(key)}" if is_debug() else f"a key of the kind {kind[1]}"
             self._warn(
                 f"{name_of(op)}, waiting for {keys}, completed only at its deadline: its condition held, but none of "
@@ -116,11 +112,10 @@ class Misuse(Finder):
 
     def endless(self, key: Hashable, entry: object) -> None:
         """Warn, once, that checks without effect lead to each other."""
-        ops = listed(entry, 1)
-        if ops:
+        for op in listed(entry, 1):
             self._warn_once(
                 "checks",
-                f"try_complete() of {type(ops[0]).__name__}, waiting under {shown(key)}, "
+                f"try_complete() of {type(op).__name__}, waiting under {shown(key)}, "
                 "checks keys though nothing has changed, and such checks lead to each other. They go on in slices of "
                 "turn_budget, and take all the time of the loop: call check_and_complete() where the state changes",
             )
@@ -145,32 +140,26 @@ class Misuse(Finder):
             )
 
     def _examine_key(self, key: Hashable) -> None:
-        by_key = self.watchers.by_key
-        for twin in twins_of(key):
-            if twin in by_key:
-                self.count_twin()
-                self._warn_once(
-                    (kind_of(key), kind_of(twin)),
-                    f"the key {shown(key)} was checked and nothing waits for it, but "
-                    f"something waits for {shown(twin)}, which is another key. Use one type for both: convert it in "
-                    "the route, as {id:int} does, or check and publish str(id)",
-                )
-                return
-        if isinstance(key, tuple) and self._is_watched_in_parts(key):
-            self.count_twin()
-            self._warn_once(
-                (kind_of(key), None),
-                f"the key {shown(key)} was checked and nothing waits for it, but "
-                "something waits for each of its parts, as keys of their own. Watch it as one key: "
-                f"watch(op, [{shown(key)}])",
+        twin = next((twin for twin in twins_of(key) if twin in self.watchers.by_key), None)
+        if twin is not None:
+            other = (
+                f"{shown(twin)}, which is another key. Use one type for both: convert it in the route, as {{id:int}} "
+                "does, or check and publish str(id)"
             )
+        elif isinstance(key, tuple) and self._is_watched_in_parts(key):
+            other = f"each of its parts, as keys of their own. Watch it as one key: watch(op, [{shown(key)}])"
+        else:
+            return
+        self.count_twin()
+        kinds = (kind_of(key), None if twin is None else kind_of(twin))
+        self._warn_once(
+            kinds, f"the key {shown(key)} was checked and nothing waits for it, but something waits for {other}"
+        )
 
     def _is_watched_in_parts(self, key: tuple[Any, ...]) -> bool:
         """Does an operation wait for the items of *key*, because watch() took the tuple for an iterable of keys?"""
-        if len(key) < 2:
-            return False
-        first = listed(self.watchers.by_key.get(key[0]), 1)
-        return bool(first) and keys_of(first[0]) == key
+        oldest = listed(self.watchers.by_key.get(key[0]), 1) if len(key) > 1 else []
+        return any(keys_of(op) == key for op in oldest)
 
     def _warn_once(self, kind: str | tuple[Any, ...], text: str) -> None:
         is_few = isinstance(kind, str) or len(self._warned) < MAX_WARNINGS  # a tuple has a part of a key

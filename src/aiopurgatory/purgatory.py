@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Never, SupportsFloat, TypeVar, overload
 from weakref import WeakSet
 
@@ -124,7 +125,6 @@ class Purgatory(EntryPoints, Starting):
         self._core.observers.observe(self)
         self._given_clock = clock
         self._clock_task: ClockTask | None = None
-        self._handover = Handover(turn_budget)
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed" if self._core.state == CLOSED else "new"
@@ -174,12 +174,11 @@ class Purgatory(EntryPoints, Starting):
         Cost: 1 to 3 µs an operation, in one piece: a million block the loop for seconds. aclose() ends them in turns.
         """
         # Invariants: I13.
-        if not self._stop():
-            return
-        try:
-            self._core.close()
-        finally:
-            self._core.observers.tell_closed(self)
+        if self._stop():
+            try:
+                self._core.close()
+            finally:
+                self._core.observers.tell_closed(self)
 
     def _stop(self) -> bool:
         """Stop the clock task. Returns: False: nothing is left to close. Raises: RuntimeError: as close()."""
@@ -423,7 +422,7 @@ class Purgatory(EntryPoints, Starting):
         require_positive("idle", idle)
         timeout_seconds(timeout)
         pauses = pauses_of(retry_on, every, self.timeout)
-        return Following(self, checked_keys(keys), read, since, idle, pauses, timeout)
+        return Following(self, checked_keys(keys), read, since, idle or inf, pauses, timeout)
 
     def notify_threadsafe(self, key: Hashable) -> None:
         """Call notify() from another thread. Many calls are merged into few wake-ups of the loop.

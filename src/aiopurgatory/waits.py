@@ -82,7 +82,10 @@ class ReadPauses:
 def pauses_of(retry_on: Any, every: Any, timeout: Callable[[float], Timeout]) -> ReadPauses | None:
     """Return the pauses of a wait; None if it has none. Raises: TypeError, ValueError: an argument is wrong."""
     require_positive("every", every)
-    errors = checked_errors(retry_on)
+    errors: tuple[Any, ...] = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+    for kind in errors:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise TypeError(f"retry_on must be a subclass of Exception, or a tuple of them, got {described(retry_on)}")
     return ReadPauses(errors, every, timeout) if errors or every is not None else None
 
 
@@ -91,15 +94,6 @@ def require_positive(name: str, seconds: Any) -> None:
     if seconds is not None:
         require_seconds(name, seconds)
         require(seconds > 0.0, name, "> 0 s", seconds)
-
-
-def checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
-    """Return *retry_on* as a tuple. Raises: TypeError: it is neither an exception class nor a tuple of them."""
-    errors: tuple[Any, ...] = retry_on if isinstance(retry_on, tuple) else (retry_on,)
-    for kind in errors:
-        if not (isinstance(kind, type) and issubclass(kind, Exception)):
-            raise TypeError(f"retry_on must be a subclass of Exception, or a tuple of them, got {described(retry_on)}")
-    return errors
 
 
 async def read_until(

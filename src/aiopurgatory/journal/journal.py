@@ -127,8 +127,7 @@ class Journal(Recorder, Starting):
         require_seconds("seconds_per_file", seconds_per_file, 0.001, 1e9)
         require_seconds("snapshot_seconds", snapshot_seconds, 0.001, 1e9)
         require_int("rows_per_file", rows_per_file, 1)
-        if not isinstance(salt, bytes):
-            raise TypeError(f"salt must be bytes, got {salt!r}")
+        require(isinstance(salt, bytes), "salt", "bytes", salt, TypeError)
         require(len(salt) <= 64, "salt", "<= 64 bytes", len(salt))
         require_name("name", name)
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
@@ -67,13 +68,8 @@ def replay(trace: pa.Table, setting: Setting) -> Replay:
 
 
 async def _replay(trace: pa.Table, setting: Setting) -> Replay:
-    requests = _Requests(trace, setting)
-    target = ReplayTarget(setting)
-    target.start()
-    try:
-        return _Player(requests, target).play()
-    finally:
-        target.stop()
+    with closing(ReplayTarget(setting)) as target:
+        return _Player(_Requests(trace, setting), target).play()
 
 
 class _Requests:
@@ -133,12 +129,12 @@ class _Player:
         self._requests = requests
         self._target = target
         self._live: list[Any] = [None] * requests.count
-        self._expired: list[int] = []
-        self._expired_at: list[float] = []
+        #: When each expired, in seconds; inf: it did not.
+        self._expired_at = [inf] * requests.count
         self._wakeups_in_trace = 0
 
     def play(self) -> Replay:
-        make = _operation_class(self._target, self._note_expired)
+        make = _operation_class(self._target, self._live, self._expired_at)
         for moments, numbers, requests in self._requests.slices():
             self._play_slice(moments, numbers, requests, make)
             self._target.weigh()
@@ -159,26 +155,17 @@ class _Player:
                 op.number = number
                 park(op, keys)
                 live[number] = op
-            else:
-                op = live[~number]
-                if op is not None:
-                    live[~number] = None
-                    force_complete(op)
-
-    def _note_expired(self, number: int) -> None:
-        self._expired.append(number)
-        self._expired_at.append(self._target.now)
-        self._live[number] = None
+            elif (op := live[~number]) is not None:
+                live[~number] = None
+                force_complete(op)
 
     def _result(self) -> Replay:
         requests = self._requests
+        expired_at = np.array(self._expired_at)
+        expired = expired_at < inf
         ended_us = np.where(requests.has_event, requests.completes_at_us, -1)
-        numbers = np.array(self._expired, np.int64)
-        expired_us = np.round(np.array(self._expired_at) * 1e6).astype(np.int64)
-        ended_us[numbers] = expired_us
-        expired = np.zeros(requests.count, bool)
-        expired[numbers] = True
-        lateness_us = expired_us - requests.arrival_us[numbers] - requests.timeout_us[numbers]
+        ended_us[expired] = np.round(expired_at[expired] * 1e6)
+        lateness_us = (ended_us - requests.arrival_us - requests.timeout_us)[expired]
         return Replay(
             ended_us,
             expired,
@@ -196,7 +183,7 @@ def _peak(begun_us: Array, ended_us: Array) -> int:
     return int((np.arange(1, len(begun_us) + 1) - ends.searchsorted(begun_us, side="left")).max(initial=0))
 
 
-def _operation_class(target: ReplayTarget, note_expired: Callable[[int], None]) -> type[AwaitableOperation]:
+def _operation_class(target: ReplayTarget, live: list[Any], expired_at: list[float]) -> type[AwaitableOperation]:
     """Return the operation class of one replay. Its operations share a closure, not attributes."""
 
     class Request(AwaitableOperation):
@@ -209,6 +196,7 @@ def _operation_class(target: ReplayTarget, note_expired: Callable[[int], None]) 
             return target.now >= self.completes_at and self.force_complete()
 
         def on_expiration(self) -> None:
-            note_expired(self.number)
+            expired_at[self.number] = target.now
+            live[self.number] = None
 
     return Request

@@ -40,7 +40,7 @@ class Setting:
 
 
 class ReplayTarget:
-    """The library's own purgatory on virtual time, which moves only in run_to().
+    """The library's own purgatory on virtual time, which moves only in run_to(). Make one in a running loop.
 
     It is the clock of its core, and the handle of the call that the core has armed: there is one at a time (I3). The
     core's work runs here, not on the loop's next iteration.
@@ -53,19 +53,16 @@ class ReplayTarget:
         self._at = self._due = inf
         self._entries_weighed = 0
         self._visited = 0
-        self._core = Core("simulated", round(setting.tick * NS), setting.wheel_size, setting.purge_interval, None, inf)
-        self.park = self._core.park
-
-    def start(self) -> None:
-        """Start, in the running loop."""
-        core = self._core
+        core = Core("simulated", round(setting.tick * NS), setting.wheel_size, setting.purge_interval, None, inf)
+        self._core = core
+        self.park = core.park
         current, ident = asyncio.get_running_loop, threading.get_ident
         core.loop.enter(current(), self._time, self._time, ident, current, True, current)
         core.alarm.connect(self._call_at, self._take_turn, self._wake)
         core.open()
         core.deadlines.sleep()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self._core.alarm.disconnect()
         self._core.close()
 
@@ -82,7 +79,7 @@ class ReplayTarget:
 
     def cancel(self) -> None:
         """Disarm the call."""
-        self._arm(inf)
+        self._call_at(inf)
 
     def weigh(self) -> None:
         """Record the size, if entries grew by 2 % since it was last taken."""
@@ -122,14 +119,11 @@ class ReplayTarget:
     def _time(self) -> float:
         return self.now
 
-    def _call_at(self, when: float, callback: object) -> ReplayTarget:
-        self._arm(when)
-        return self
-
-    def _arm(self, when: float) -> None:
+    def _call_at(self, when: float, callback: object = None) -> ReplayTarget:
         self._at = when
         if self._due > -inf:
             self._due = when
+        return self
 
     def _wake(self) -> None:
         self._due = -inf

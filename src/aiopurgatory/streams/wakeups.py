@@ -6,7 +6,7 @@ from collections.abc import Callable
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
-from ..arguments import require_seconds
+from ..arguments import require, require_seconds
 from ..bus import Bus, BusConnectError
 from ..bus.engine import require_channel
 from ..bus.keys import DATA, MAX_MESSAGE, MalformedError, decode
@@ -80,8 +80,7 @@ class ServerStore(Store, DataTarget):
         require_log_name(name)
         for parameter in ("heartbeat", "timeout"):
             require_seconds(parameter, options[parameter], 0.01, 3600.0)
-        if shared is not None and not isinstance(shared, kind):
-            raise TypeError(f"bus must be a {kind.__name__} or None, got {shared!r}")
+        require(isinstance(shared, kind | None), "bus", f"a {kind.__name__} or None", shared, TypeError)
         observers = log["observers"] = tuple(log.get("observers", ()))
         self._name: Final = prefix + name
         #: One for all processes, whether they share a bus or not.

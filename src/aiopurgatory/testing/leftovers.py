@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
@@ -42,12 +41,8 @@ def check_empty(purgatory: Purgatory) -> None:
 
 def pending_of(purgatory: Purgatory) -> str:
     """The number of pending operations, and the first of them; "" if there is none."""
-    if not (count := purgatory.num_delayed):
-        return ""
-    keys = list(core_of(purgatory).watchers.by_key)
-    # By identity: an operation under several keys is found several times, and may define __eq__.
-    found = {id(op): repr(op) for key in keys for op in purgatory.waiting(key)}
-    return f"{count} pending: {', '.join(islice(found.values(), _NAMED))}"
+    ops = core_of(purgatory).watchers.all_pending()
+    return f"{len(ops)} pending: {', '.join(map(repr, ops[:_NAMED]))}" if ops else ""
 
 
 @contextmanager

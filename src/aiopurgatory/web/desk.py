@@ -236,10 +236,8 @@ class Desk:
         observers: Iterable[Observer] = (),
         stop_signals: bool = True,
     ) -> None:
-        if policy is not None and not isinstance(policy, Policy):
-            raise TypeError(f"policy must be a Policy or None, got {policy!r}")
-        if not isinstance(stop_signals, bool):
-            raise TypeError(f"stop_signals must be a bool, got {stop_signals!r}")
+        require(policy is None or isinstance(policy, Policy), "policy", "a Policy or None", policy, TypeError)
+        require(isinstance(stop_signals, bool), "stop_signals", "a bool", stop_signals, TypeError)
         self.purgatory: Final = purgatory
         self.policy: Final = Policy() if policy is None else policy
         self._polling = polling

@@ -39,7 +39,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ...arguments import Items, require_items
+from ...arguments import Items, require, require_items
 from ...bus import Bus
 from ...clock import running_loop
 from ...purgatory import Purgatory
@@ -166,8 +166,7 @@ class Inspector:
         if not shown:
             raise ValueError("purgatories must name at least one purgatory, got none")
         for bus in beside:
-            if not isinstance(bus, Bus):
-                raise TypeError(f"buses must be instances of Bus, got {bus!r}")
+            require(isinstance(bus, Bus), "buses", "instances of Bus", bus, TypeError)
         self._hosts = Hosts(allowed_hosts)
         self._names = Names(show_keys)
         polls = Purgatory("inspector", max_pending=MAX_POLLS)
