@@ -72,7 +72,7 @@ DAMAGES: dict[str, tuple[Callable[[Any, Any, Any, Any], object], str]] = {
     "not parked": (lambda core, timer, watchers, op: setattr(op, "_op_watched_at", -math.inf), "I5"),
     "empty queue": (lambda core, timer, watchers, op: timer._queue._heap.clear(), "I3"),
     "wheel turned back": (
-        lambda core, timer, watchers, op: shift(timer.wheels[0], "start", -timer.wheels[0].interval),
+        lambda core, timer, watchers, op: shift(timer.wheels[0], "reach", -timer.wheels[0].interval),
         "I9",
     ),
     "handle lost": (lambda core, timer, watchers, op: setattr(core.alarm, "_handle", None), "I4"),

@@ -130,12 +130,10 @@ class Timer:
         """
         # Invariants: I9, I12, I11.
         expired = 0
-        while True:
-            task = self.poll(now, sys.maxsize)
-            if task is None:
-                return expired
+        while (task := self.poll(now, sys.maxsize)) is not None:
             expired += 1
             expire(task)
+        return expired
 
     def poll(self, now: int, limit: int) -> Entry | None:
         """One step of advance(): unlink and return the next task that is due by *now*.
@@ -152,10 +150,7 @@ class Timer:
             if task is not None:
                 self._count -= 1
                 return task
-            while True:
-                task = self._cascading.pop_first()
-                if task is None:
-                    break
+            while (task := self._cascading.pop_first()) is not None:
                 self._place(task, deadline_of(task))
                 self.cascaded += 1
                 limit -= 1
@@ -207,25 +202,23 @@ class Timer:
         return tuple([sum([bucket.count for bucket in wheel.buckets]) for wheel in self.wheels])
 
     def _place(self, task: Entry, deadline: int) -> None:
-        """Put the unlinked *task*, which is not due, into the bucket for its *deadline* as of now."""
+        """Put the unlinked *task*, which is not due, into the bucket for its *deadline* as of now.
+
+        If no wheel reaches that far, coarser ones are made.
+        """
         for wheel in self.wheels:
             if deadline <= wheel.reach:
                 break
         else:
-            wheel = self._overflow(deadline)
+            wheel = self.wheels[-1]
+            while deadline > wheel.reach:
+                wheel = TimingWheel(wheel.level + 1, wheel.interval, wheel.size, self._now)
+                self.wheels.append(wheel)
         bucket = wheel.buckets[(deadline - 1) // wheel.tick % wheel.size]
         bucket.append(task)
         # Within its reach a wheel has one bucket per span of deadlines, so a queued bucket has the right expiration.
         if not bucket.queued:
             self._queue.push(bucket, wheel.expiration(deadline))
-
-    def _overflow(self, deadline: int) -> TimingWheel:
-        """Add wheels until *deadline* is within reach."""
-        wheel = self.wheels[-1]
-        while deadline > wheel.reach:
-            wheel = TimingWheel(wheel.level + 1, wheel.interval, wheel.size, self._now)
-            self.wheels.append(wheel)
-        return wheel
 
     def _move(self, now: int) -> None:
         """Turn the wheels to *now*; nothing may be due before that."""
@@ -248,8 +241,8 @@ class Timer:
         queued = self._queue.verify()
         assert all(bucket.expiration >= self._now for bucket in queued), "I3: a queued bucket is past"
         for wheel in self.wheels:
-            stands = wheel.start <= self._now < wheel.start + wheel.tick
-            assert stands, f"I9: level {wheel.level} is not at the time"
+            start = wheel.reach - wheel.interval
+            assert start <= self._now < start + wheel.tick, f"I9: level {wheel.level} is not at the time"
             for bucket in wheel.buckets:
                 assert bucket.queued == (bucket in queued), "I3: a bucket is marked as queued, and is not"
                 tasks = tasks_in(bucket)
