@@ -339,7 +339,7 @@ class Core(Owner):
             reads=self.reads,
             reads_in_vain=self.reads_in_vain,
             checks_of_twins=self.finder.checks_of_twins,
-            cascaded=timer.cascaded,
+            cascaded=self.deadlines.cascaded_before + timer.cascaded,
             wakeups=self.alarm.wakeups,
             purges=purging.purges,
             purged=purging.purged,
