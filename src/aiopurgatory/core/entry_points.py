@@ -315,4 +315,4 @@ def checked_limit(limit: Any) -> int:
     if limit is None:
         return ALL
     require_int("limit", limit, 1)
-    return min(limit, ALL)
+    return min(int(limit), ALL)
