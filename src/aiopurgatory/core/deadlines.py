@@ -48,7 +48,6 @@ class ClockAlarm:
 
     def connect(self, call_at: Any, ring: Callable[[], object], wake: Callable[[], object]) -> None:
         """Args: call_at: Clock.call_at(). ring: called when the armed time comes. wake: ends the clock's sleep."""
-        self.until = AWAKE
         self._call_at = call_at
         self._ring = ring
         self.wake = wake
@@ -216,7 +215,7 @@ class Deadlines:
         try:
             while self._again:
                 self._again = False
-                ended += len(call_each_then_raise(self._watchers.all_pending(), self._expire_now))
+                ended += call_each_then_raise(self._watchers.all_pending(), self._expire_now)
         finally:
             self.is_expiring_all = False
         return ended
