@@ -144,6 +144,19 @@ async def test_start_again_begins_empty(clock: ManualClock) -> None:
         check_invariants(purgatory)
 
 
+async def test_start_again_makes_a_timer_that_counts_on(clock: ManualClock) -> None:
+    purgatory = Purgatory(clock=clock, tick=0.002, wheel_size=10)
+    for life in (1, 2):
+        async with purgatory:
+            purgatory.watch(Op(0.050), ["gone"]).cancel()  # its bucket stays
+            op = purgatory.watch(Op(0.050), ["key"])
+            await clock.advance(0.048)
+            assert not op.done()
+            await clock.advance(0.002)
+            known = purgatory.statistics()
+            assert (op.expired, known.cascaded, known.pending_by_level) == (True, life, (0, 0))
+
+
 def test_start_again_keeps_no_first_loop_alive() -> None:
     async def begin() -> weakref.ref[object]:
         async with purgatory:

@@ -70,9 +70,9 @@ DAMAGES: dict[str, tuple[Callable[[Any, Any, Any, Any], object], str]] = {
     "entries miscounted": (lambda core, timer, watchers, op: shift(watchers, "_entered", 1), "I6"),
     "timer miscounted": (lambda core, timer, watchers, op: shift(timer, "_count", -1), "I5"),
     "not parked": (lambda core, timer, watchers, op: setattr(op, "_op_watched_at", -math.inf), "I5"),
-    "empty queue": (lambda core, timer, watchers, op: timer._queue._heap.clear(), "I3"),
+    "empty queue": (lambda core, timer, watchers, op: timer.queue.heap.clear(), "I3"),
     "wheel turned back": (
-        lambda core, timer, watchers, op: shift(timer.wheels[0], "start", -timer.wheels[0].interval),
+        lambda core, timer, watchers, op: shift(timer.wheels[0], "reach", -timer.wheels[0].interval),
         "I9",
     ),
     "handle lost": (lambda core, timer, watchers, op: setattr(core.alarm, "_handle", None), "I4"),

@@ -80,7 +80,7 @@ async def play_live(trace: pa.Table, setting: Setting) -> tuple[dict[int, tuple[
         counts = {
             "cascades": known.cascaded,
             "wakeups": known.wakeups,
-            "heap_operations": core_of(purgatory).deadlines.timer.heap_operations,
+            "heap_operations": core_of(purgatory).deadlines.timer.queue.operations,
             "purges": known.purges,
         }
         check_invariants(purgatory)  # not before: it drops emptied buckets from the delay queue, which is counted

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 
 from aiopurgatory.timer import Timer, TimerTask
-from aiopurgatory.timer.delay_queue import NEVER
 
 
 def added(timer: Timer, *deadlines: int) -> list[TimerTask]:
@@ -39,18 +38,18 @@ def test_pending_by_level_follows_tasks_down_and_out() -> None:
     assert inside == [(1, 0), (0, 0)]
 
 
-def test_heap_operations_counts_pushes_and_pops() -> None:
+def test_queue_operations_counts_pushes_and_pops() -> None:
     timer = Timer(tick=1, wheel_size=10)
     first, second, third = TimerTask(5), TimerTask(5), TimerTask(7)
     for task in (first, second, third):
         assert timer.add(task)
-    assert timer.heap_operations == 2  # a push per bucket and not per task
+    assert timer.queue.operations == 2  # a push per bucket and not per task
     assert timer.cancel(third)
-    assert timer.heap_operations == 2  # its bucket stays queued
+    assert timer.queue.operations == 2  # its bucket stays queued
     assert timer.advance(5, [].append) == 2
-    assert timer.heap_operations == 4  # one due, one emptied
+    assert timer.queue.operations == 4  # one due, one emptied
     assert timer.next_expiration() is None
-    assert timer.heap_operations == 4
+    assert timer.queue.operations == 4
 
 
 # arguments
@@ -85,19 +84,6 @@ def test_add_linked_task_is_refused_and_left_in_place(other: bool) -> None:
     expired: list[TimerTask] = []
     assert timer.advance(300, expired.append) == 3
     assert expired == [before, task, after]
-
-
-def test_start_at_forgets_the_emptied_buckets() -> None:
-    """An old bucket left in the queue would have the same expiration as a new one, and nothing breaks such a tie."""
-    timer = Timer(tick=10, wheel_size=4)
-    (task,) = added(timer, 25)
-    assert timer.cancel(task)
-    assert timer.soonest() == 30  # the bucket is still queued
-    timer.start_at(0)
-    assert timer.soonest() == NEVER
-    assert timer.add(task)
-    assert timer.verify() == [task]
-    assert (expired_by(timer, 29), expired_by(timer, 30)) == ([], [25])
 
 
 # order

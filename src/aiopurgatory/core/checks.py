@@ -18,8 +18,9 @@ from .observer import Finder
 from .operation import COMPLETED, FAILED, PENDING, Operation
 from .watchers import ALL, WaitLine, Watchers, listed
 
-#: Stands for every key among those to be checked.
+#: Stands for every key among those to be checked, and for none.
 EVERY_KEY: Final = object()
+NO_KEY: Final = object()
 
 
 class KeyChecks(Calls):
@@ -46,11 +47,10 @@ class KeyChecks(Calls):
         self._soon: OrderedDict[Hashable, int] = OrderedDict()
         #: Keys that somebody will mark: until then, an operation that completes at its deadline misses no trigger.
         self.coming: Final[set[Hashable]] = set()
-        # What is left of the check that work() makes; its key and limit; and the number of the newest mark of its key,
-        # before the check or during it.
+        # What is left of the check that work() makes; its key; and the number of the newest mark of its key, before the
+        # check or during it.
         self._steps: Iterator[None] | None = None
-        self._soon_key: Hashable = None
-        self._soon_limit = ALL
+        self._soon_key: Hashable = NO_KEY
         self._soon_number: i64 = 0
 
     def check(self, key: Hashable, entry: Any, limit: int) -> int:
@@ -121,7 +121,7 @@ class KeyChecks(Calls):
                         return True
             except CancelledError:
                 pass  # an operation's failure: it must not be taken for a cancellation of the clock task (I11)
-            self._steps = self._soon_key = None
+            self._steps, self._soon_key = None, NO_KEY
             if turn_time() >= stop:
                 return True
         return False
@@ -131,8 +131,7 @@ class KeyChecks(Calls):
 
         Or has a check with a limit had others read since *op* last did? What it finds may be theirs.
         """
-        is_working = self._steps is not None
-        if EVERY_KEY in self._soon or (is_working and self._soon_key is EVERY_KEY):
+        if EVERY_KEY in self._soon or self._soon_key is EVERY_KEY:
             return True
         reading = op._op_reading if isinstance(op, ReadingOperation) else None
         seen = self.newest if reading is None else reading.seen
@@ -142,9 +141,7 @@ class KeyChecks(Calls):
             line = self._watchers.by_key.get(key)
             if isinstance(line, WaitLine) and line.newest > seen:
                 return True
-        if is_working and self._soon_key in op._op_keys:
-            return True
-        return any(call.key in op._op_keys for call in self.passed)
+        return self._soon_key in op._op_keys or any(call.key in op._op_keys for call in self.passed)
 
     def hold(self) -> None:
         """Make no check from now on, until clear()."""
@@ -153,7 +150,7 @@ class KeyChecks(Calls):
     def clear(self) -> None:
         """Drop all marks: nothing waits."""
         self._walking = False
-        self._steps = self._soon_key = None
+        self._steps, self._soon_key = None, NO_KEY
         self._nested.clear()
         self._soon.clear()
         self.coming.clear()
@@ -248,16 +245,17 @@ class KeyChecks(Calls):
         """Begin a call that was passed on, or the check of the key that was marked first."""
         if self.passed:
             call = self.passed.popleft()
-            self._soon_key, self._soon_limit = call.key, 1
-            return self._make(self.give(call.key, call.number, 1, call.after, call.late), True)
+            self._soon_key = call.key
+            return self._make(self.give(call.key, call.number, 1, call.after, call.late), 1, True)
         # Unmarked before it is walked: marked again meanwhile, it is walked once more.
         key, limit = self._soon.popitem(last=False)
-        self._soon_key, self._soon_limit = key, limit
+        self._soon_key = key
         self.newest += 1
         self._soon_number = self.newest
-        return self._make(self._try_marked(key) if limit == ALL else self.give(key, self.newest, limit), False)
+        looks = self._try_marked(key) if limit == ALL else self.give(key, self.newest, limit)
+        return self._make(looks, limit, False)
 
-    def _make(self, looks: Iterator[None], has_effect: bool) -> Iterator[None]:
+    def _make(self, looks: Iterator[None], limit: int, has_effect: bool) -> Iterator[None]:
         """Make *looks*, and after each the checks that its hooks have called. *has_effect*: do not count them."""
         is_counted = has_effect
         self._has_effect = False
@@ -272,7 +270,7 @@ class KeyChecks(Calls):
             try:
                 self._check_nested()
             except BaseException:  # what is left of this check; after a look of its own, _walk() does this
-                self._postpone(self._soon_key, self._soon_limit)
+                self._postpone(self._soon_key, limit)
                 raise
             self._has_effect = False
             yield

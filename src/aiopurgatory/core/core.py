@@ -39,7 +39,7 @@ from .operation import (
 )
 from .purging import Purging
 from .unawaited import Unawaited
-from .watchers import Watchers, checked_keys
+from .watchers import ALL, Watchers, checked_keys
 
 # The states of a purgatory.
 NEW: Final = 0
@@ -80,7 +80,7 @@ class Core(Owner):
         self.finder: Final = finder(loop, self.watchers)
         self.checks: Final = self.purging.checks(self.finder, turn_budget)
         self._unawaited: Final = Unawaited(loop, turn_budget)
-        self._max_pending: Final = max_pending
+        self._max_pending: Final = ALL if max_pending is None else max_pending
         #: The class of the newest operation that was watched.
         self._last_kind: Any = None
         self.turn_budget: Final = turn_budget
@@ -201,16 +201,18 @@ class Core(Owner):
         if at_once and op._op_timeout == 0.0:
             complete(op, EXPIRED)
             return True
-        full = self._max_pending is not None and self.watchers.pending >= self._max_pending
-        if (full and op._op_due == NOT_DUE) or self.state != OPEN:
-            leave_untouched(op)
-            raise self._full() if self.state == OPEN else self.refusal()
         now = self.loop.time()
         # atomic: no await
         try:
+            if self.state != OPEN:
+                raise self.refusal()
+            if self.watchers.pending >= self._max_pending and op._op_due == NOT_DUE:
+                raise self._full()
             self.watchers.enter(op, watch_keys)
-        except BaseException:
-            leave_untouched(op)
+        except BaseException:  # it may be watched later or by another purgatory
+            op._op_owner = None
+            op._op_keys = ()
+            op._op_number = None
             raise
         op._op_watched_at = now
         # Before the second try, not after it: even if the try fails, no operation is left waiting without its timeout.
@@ -339,7 +341,7 @@ class Core(Owner):
             reads=self.reads,
             reads_in_vain=self.reads_in_vain,
             checks_of_twins=self.finder.checks_of_twins,
-            cascaded=timer.cascaded,
+            cascaded=self.deadlines.cascaded_before + timer.cascaded,
             wakeups=self.alarm.wakeups,
             purges=purging.purges,
             purged=purging.purged,
@@ -374,13 +376,6 @@ class Core(Owner):
             assert self.alarm._handle is None, "I13: not open, and a call is armed"
         elif self.alarm.until != AWAKE:
             self.alarm.verify(self.deadlines.timer.next_expiration())
-
-
-def leave_untouched(op: Operation) -> None:
-    """*op* was refused, and may be watched later or by another purgatory."""
-    op._op_owner = None
-    op._op_keys = ()
-    op._op_number = None
 
 
 def owner_of(op: Operation) -> Core:

@@ -48,7 +48,6 @@ class ClockAlarm:
 
     def connect(self, call_at: Any, ring: Callable[[], object], wake: Callable[[], object]) -> None:
         """Args: call_at: Clock.call_at(). ring: called when the armed time comes. wake: ends the clock's sleep."""
-        self.until = AWAKE
         self._call_at = call_at
         self._ring = ring
         self.wake = wake
@@ -114,15 +113,19 @@ class Deadlines:
         #: Nanoseconds: the sleeping clock should wake by then; and the loop iterations left to read in.
         self._expected = NEVER
         self._readings = 0
-        self.timer: Final = Timer(tick_ns, wheel_size)
+        self.timer = Timer(tick_ns, wheel_size)
+        #: Tasks that the timers before this one have moved to a finer level.
+        self.cascaded_before = 0
         self.is_expiring_all = False
         #: Blocks of code with a deadline, see timeouts. They are no operations.
         self.blocks = 0
 
     def start(self) -> None:
-        """Start the timer at the current time."""
+        """Start a new timer at the current time."""
         self._expected = NEVER
-        self.timer.start_at(self._loop.now())
+        self.cascaded_before += self.timer.cascaded
+        finest = self.timer.wheels[0]
+        self.timer = Timer(finest.tick, finest.size, self._loop.now())
 
     def arm(self, op: Operation, now: float) -> None:
         """Start the timeout of the parked *op*, at *now* seconds."""
@@ -154,7 +157,7 @@ class Deadlines:
     def take_blocks(self) -> list[TimedBlock]:
         """Take the blocks out of the timer: nothing else is there any more (I13)."""
         blocks: list[TimedBlock] = []
-        self.timer.advance(NEVER, blocks.append)  # start() sets its clock
+        self.timer.advance(NEVER, blocks.append)  # start() makes another
         self.blocks = 0
         return blocks
 
@@ -212,7 +215,7 @@ class Deadlines:
         try:
             while self._again:
                 self._again = False
-                ended += len(call_each_then_raise(self._watchers.all_pending(), self._expire_now))
+                ended += call_each_then_raise(self._watchers.all_pending(), self._expire_now)
         finally:
             self.is_expiring_all = False
         return ended

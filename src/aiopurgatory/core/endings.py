@@ -218,17 +218,16 @@ def cancel(op: Operation, msg: object) -> bool:
     return True
 
 
-def call_each_then_raise(ops: list[Operation], step: Callable[[Operation], object]) -> list[Operation]:
+def call_each_then_raise(ops: list[Operation], step: Callable[[Operation], object]) -> int:
     """Call *step* with each of *ops*. A BaseException is raised after the last, so that none is skipped.
 
-    Returns: the operations for which it returned something true.
+    Returns: how often it returned something true.
     """
-    found = []
+    found = 0
     interrupt: BaseException | None = None
     for op in ops:
         try:
-            if step(op):
-                found.append(op)
+            found += bool(step(op))
         except BaseException as exc:
             interrupt = exc
     if interrupt is not None:

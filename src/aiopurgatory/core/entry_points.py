@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, SupportsFloat, SupportsIndex, TypeAlias,
 
 from mypy_extensions import mypyc_attr
 
-from ..arguments import Items, described, require_error, unhashable
+from ..arguments import Items, require_error, require_int, unhashable
 from ..statistics import Statistics
 from .checks import EVERY_KEY
 from .core import OPEN, Core
@@ -314,8 +314,5 @@ def checked_limit(limit: Any) -> int:
     """Return *limit*; ALL for None."""
     if limit is None:
         return ALL
-    if not isinstance(limit, int) or isinstance(limit, bool):
-        raise TypeError(f"limit must be an int >= 1, or None, got {described(limit)}")
-    if limit < 1:
-        raise ValueError(f"limit must be an int >= 1, or None, got {limit!r}")
-    return min(limit, ALL)
+    require_int("limit", limit, 1)
+    return min(int(limit), ALL)

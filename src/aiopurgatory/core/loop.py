@@ -28,7 +28,6 @@ class Loop:
         #: Seconds: the purgatory's clock, and the real time that iterations are measured with.
         self.time: Callable[[], float] = float
         self.turn_time: Callable[[], float] = float
-        self._call_soon: Any = None
         self._call_exception_handler: Callable[[dict[str, object]], object] = dict
         self._is_running: Callable[[], bool] = bool
         self._get_ident: Callable[[], int] = int
@@ -63,7 +62,6 @@ class Loop:
         self.is_left = False
         self.time = time
         self.turn_time = turn_time
-        self._call_soon = running.call_soon
         self._call_exception_handler = running.call_exception_handler
         self._is_running = running.is_running
         self._get_ident = get_ident
@@ -125,7 +123,7 @@ class Loop:
     def call_soon(self, callback: Any, argument: object, context: Any = None) -> None:
         """Call *callback* on the next iteration; do nothing if the loop is closed."""
         try:
-            self._call_soon(callback, argument, context=context)
+            self.running.call_soon(callback, argument, context=context)
         except RuntimeError:
             if not self.running.is_closed():
                 raise

@@ -9,7 +9,7 @@ from weakref import ref
 
 from mypy_extensions import mypyc_attr
 
-from ..arguments import described
+from ..arguments import described, require_items
 from .loop import Loop
 from .operation import EXPIRED, OUTCOMES, Awaiters, Operation, lateness, waited
 from .outcome import Outcome
@@ -101,8 +101,7 @@ class Finder:
 def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     """Return *observers*, each once. Raises: TypeError: one is not an Observer."""
     given: Any = observers  # not typed: compiled code would refuse an item by itself, without naming the parameter
-    if not isinstance(given, Iterable):
-        raise TypeError(f"observers must be an iterable of Observer instances, got {described(given)}")
+    require_items("observers", given, "Observer")
     each: dict[int, Any] = {id(one): one for one in given}
     for observer in each.values():
         if not isinstance(observer, Observer):

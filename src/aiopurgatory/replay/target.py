@@ -94,7 +94,7 @@ class ReplayTarget:
         return {
             "cascades": known.cascaded,
             "wakeups": known.wakeups,
-            "heap_operations": self._core.deadlines.timer.heap_operations,
+            "heap_operations": self._core.deadlines.timer.queue.operations,
             "purges": known.purges,
             "purge_visits": self._visited,
         }
@@ -106,7 +106,7 @@ class ReplayTarget:
         lines = watchers.lines()
         shared = [line.ops for line in lines]
         buckets = [bucket for wheel in timer.wheels for bucket in wheel.buckets]
-        queue = timer.queued()
+        queue = timer.queue.heap
         ops = set(chain.from_iterable(map(watchers.waiting, by_key)))
         numbers = set(chain.from_iterable(shared))
         return (

@@ -21,11 +21,12 @@ class DelayQueue:
     Source: Kafka SystemTimer's DelayQueue of TimerTaskList; differs: an emptied bucket does not count.
     """
 
-    __slots__ = ("_heap", "operations", "soonest")
+    __slots__ = ("heap", "operations", "soonest")
 
     def __init__(self) -> None:
-        # Two buckets of one level never share an expiration, so comparison stops before the third item.
-        self._heap: list[tuple[int, int, Bucket]] = []
+        #: Expiration, level and bucket. Two buckets of one level never share an expiration, so comparison stops before
+        #: the third item.
+        self.heap: list[tuple[int, int, Bucket]] = []
         #: Pushes and pops so far.
         self.operations = 0
         #: The expiration at the front, emptied or not; NEVER if there is none.
@@ -37,13 +38,13 @@ class DelayQueue:
         bucket.queued = True
         self.operations += 1
         # The level breaks ties: tasks due at an instant (level 0) go before tasks that only cascade then.
-        heappush(self._heap, (expiration, bucket.level, bucket))
+        heappush(self.heap, (expiration, bucket.level, bucket))
         if expiration < self.soonest:
             self.soonest = expiration
 
     def first(self) -> Bucket | None:
         """The non-empty bucket with the earliest expiration, or None. Cost: O(1) amortised."""
-        heap = self._heap
+        heap = self.heap
         while heap:
             bucket = heap[0][2]
             if not bucket.is_empty():
@@ -54,26 +55,16 @@ class DelayQueue:
     def pop(self) -> None:
         """Drop the bucket at the front."""
         self.operations += 1
-        heap = self._heap
+        heap = self.heap
         heappop(heap)[2].queued = False
         self.soonest = heap[0][0] if heap else NEVER
 
-    def entries(self) -> list[tuple[int, int, Bucket]]:
-        return self._heap.copy()
-
-    def clear(self) -> None:
-        """Drop every bucket."""
-        for _, _, bucket in self._heap:
-            bucket.queued = False
-        self._heap.clear()
-        self.soonest = NEVER
-
     def verify(self) -> list[Bucket]:
         """Return the queued buckets. Raises: AssertionError: one is queued twice, or for a wrong time (I3)."""
-        buckets = [bucket for _, _, bucket in self._heap]
-        assert self.soonest == (self._heap[0][0] if self._heap else NEVER), "I3: the front of the queue is miscounted"
+        buckets = [bucket for _, _, bucket in self.heap]
+        assert self.soonest == (self.heap[0][0] if self.heap else NEVER), "I3: the front of the queue is miscounted"
         assert len({id(bucket) for bucket in buckets}) == len(buckets), "I3: a bucket is queued twice"
-        for expiration, level, bucket in self._heap:
+        for expiration, level, bucket in self.heap:
             assert expiration == bucket.expiration, "I3: a queued bucket changed its time"
             assert level == bucket.level, "I3: a queued bucket changed its level"
             assert bucket.queued, "I3: a queued bucket is not marked as queued"

@@ -71,7 +71,6 @@ class Bucket(Entry):
     __slots__ = ("count", "expiration", "level", "queued")
 
     def __init__(self, level: int) -> None:
-        super().__init__()
         self._ring_prev = self._ring_next = self
         self.level = level
         self.expiration = 0
@@ -107,10 +106,7 @@ class Bucket(Entry):
         """Unlink and return the oldest task, or None. Cost: O(1)."""
         first = self._ring_next
         assert first is not None
-        if first is self:
-            return None
-        unlink(first)
-        return first
+        return first if unlink(first) else None  # the sentinel itself is in none
 
 
 def unlink(task: Entry) -> bool:

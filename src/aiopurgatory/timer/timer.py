@@ -28,17 +28,19 @@ class Timer:
 
     # Source: Varghese and Lauck's hierarchical wheels as in Kafka's SystemTimer and TimingWheel. (I9)
 
-    __slots__ = ("_cascading", "_count", "_due", "_now", "_queue", "cascaded", "wheels")
+    __slots__ = ("_cascading", "_count", "_due", "cascaded", "now", "queue", "wheels")
 
     def __init__(self, tick: int = 1, wheel_size: int = 20, start: int = 0) -> None:
         if tick < 1:
             raise ValueError(f"tick must be >= 1, got {tick}")
         if wheel_size < 2:
             raise ValueError(f"wheel_size must be >= 2, got {wheel_size}")
-        self._now = start
+        #: The current time.
+        self.now = start
         #: The wheels, finest first; for statistics and drawings.
         self.wheels = [TimingWheel(0, tick, wheel_size, start)]
-        self._queue = DelayQueue()
+        #: What says which bucket is next; for statistics.
+        self.queue = DelayQueue()
         # A due bucket is emptied into one of these two at once, and processed there one task at a time: a callback may
         # add, cancel or raise, and the caller of poll() may stop half-way (I7, I8).
         self._due = Bucket(-1)
@@ -51,19 +53,9 @@ class Timer:
         return self._count
 
     @property
-    def now(self) -> int:
-        """The current time."""
-        return self._now
-
-    @property
     def levels(self) -> int:
         """Number of wheels made so far."""
         return len(self.wheels)
-
-    @property
-    def heap_operations(self) -> int:
-        """Number of pushes to and pops from the delay queue so far."""
-        return self._queue.operations
 
     def add(self, task: Entry) -> bool:
         """Keep *task* until its deadline.
@@ -83,7 +75,7 @@ class Timer:
         if task._ring_next is not None:
             raise ValueError("task must not be in a timer; cancel it first to give it a new deadline")
         deadline = task._ring_deadline
-        if deadline <= self._now:
+        if deadline <= self.now:
             return False
         self._place(task, deadline)
         self._count += 1
@@ -104,15 +96,15 @@ class Timer:
         """
         # Invariants: I3.
         if not (self._due.is_empty() and self._cascading.is_empty()):
-            return self._now
-        bucket = self._queue.first()
+            return self.now
+        bucket = self.queue.first()
         return None if bucket is None else bucket.expiration
 
     def soonest(self) -> int:
         """Return a lower bound of next_expiration(): emptied buckets count. NEVER if none is queued. Cost: O(1)."""
         due, cascading = self._due, self._cascading
         is_working = due._ring_next is not due or cascading._ring_next is not cascading
-        return self._now if is_working else self._queue.soonest
+        return self.now if is_working else self.queue.soonest
 
     def advance(self, now: int, expire: Callable[[Any], object]) -> int:
         """Set the clock to *now* and call *expire* with each task that is due.
@@ -130,12 +122,10 @@ class Timer:
         """
         # Invariants: I9, I12, I11.
         expired = 0
-        while True:
-            task = self.poll(now, sys.maxsize)
-            if task is None:
-                return expired
+        while (task := self.poll(now, sys.maxsize)) is not None:
             expired += 1
             expire(task)
+        return expired
 
     def poll(self, now: int, limit: int) -> Entry | None:
         """One step of advance(): unlink and return the next task that is due by *now*.
@@ -152,21 +142,18 @@ class Timer:
             if task is not None:
                 self._count -= 1
                 return task
-            while True:
-                task = self._cascading.pop_first()
-                if task is None:
-                    break
+            while (task := self._cascading.pop_first()) is not None:
                 self._place(task, deadline_of(task))
                 self.cascaded += 1
                 limit -= 1
                 if limit <= 0:
                     return None
-            bucket = self._queue.first()
+            bucket = self.queue.first()
             if bucket is None or bucket.expiration > now:
                 self._move(now)
                 return None
             # First empty the whole bucket. It may be queued again: tasks added from now on belong to its next round.
-            self._queue.pop()
+            self.queue.pop()
             self._move(bucket.expiration)
             (self._due if bucket.level == 0 else self._cascading).take_all(bucket)
 
@@ -176,21 +163,8 @@ class Timer:
         Otherwise a deadline added after a quiet time would be placed relative to the last expiration, on too coarse a
         level.
         """
-        if now - self._now >= self.wheels[0].tick and self.soonest() > now:
+        if now - self.now >= self.wheels[0].tick and self.soonest() > now:
             self._move(now)
-
-    def start_at(self, now: int) -> None:
-        """Set the clock of an empty timer to *now*, even backwards. Raises: ValueError: it is not empty."""
-        if self._count:
-            raise ValueError(f"the timer must be empty to be set to another time, it has {self._count} tasks")
-        finest = self.wheels[0]
-        self._queue.clear()
-        self._now = now
-        self.wheels = [TimingWheel(0, finest.tick, finest.size, now)]
-
-    def queued(self) -> list[tuple[int, int, Bucket]]:
-        """Return a copy of the delay queue's entries: expiration, level, bucket."""
-        return self._queue.entries()
 
     def occupied(self) -> list[tuple[int, int, int, int]]:
         """Return non-empty buckets as (level, first deadline, last deadline, tasks). Cost: O(levels * wheel_size)."""
@@ -207,31 +181,29 @@ class Timer:
         return tuple([sum([bucket.count for bucket in wheel.buckets]) for wheel in self.wheels])
 
     def _place(self, task: Entry, deadline: int) -> None:
-        """Put the unlinked *task*, which is not due, into the bucket for its *deadline* as of now."""
+        """Put the unlinked *task*, which is not due, into the bucket for its *deadline* as of now.
+
+        If no wheel reaches that far, coarser ones are made.
+        """
         for wheel in self.wheels:
             if deadline <= wheel.reach:
                 break
         else:
-            wheel = self._overflow(deadline)
+            wheel = self.wheels[-1]
+            while deadline > wheel.reach:
+                wheel = TimingWheel(wheel.level + 1, wheel.interval, wheel.size, self.now)
+                self.wheels.append(wheel)
         bucket = wheel.buckets[(deadline - 1) // wheel.tick % wheel.size]
         bucket.append(task)
         # Within its reach a wheel has one bucket per span of deadlines, so a queued bucket has the right expiration.
         if not bucket.queued:
-            self._queue.push(bucket, wheel.expiration(deadline))
-
-    def _overflow(self, deadline: int) -> TimingWheel:
-        """Add wheels until *deadline* is within reach."""
-        wheel = self.wheels[-1]
-        while deadline > wheel.reach:
-            wheel = TimingWheel(wheel.level + 1, wheel.interval, wheel.size, self._now)
-            self.wheels.append(wheel)
-        return wheel
+            self.queue.push(bucket, wheel.expiration(deadline))
 
     def _move(self, now: int) -> None:
         """Turn the wheels to *now*; nothing may be due before that."""
-        if now <= self._now:
+        if now <= self.now:
             return
-        self._now = now
+        self.now = now
         for wheel in self.wheels:
             if not wheel.turn_to(now):
                 break  # coarser wheels do not move either
@@ -245,11 +217,11 @@ class Timer:
         """
         found: list[Entry] = []
         expirations: list[int] = []
-        queued = self._queue.verify()
-        assert all(bucket.expiration >= self._now for bucket in queued), "I3: a queued bucket is past"
+        queued = self.queue.verify()
+        assert all(bucket.expiration >= self.now for bucket in queued), "I3: a queued bucket is past"
         for wheel in self.wheels:
-            stands = wheel.start <= self._now < wheel.start + wheel.tick
-            assert stands, f"I9: level {wheel.level} is not at the time"
+            start = wheel.reach - wheel.interval
+            assert start <= self.now < start + wheel.tick, f"I9: level {wheel.level} is not at the time"
             for bucket in wheel.buckets:
                 assert bucket.queued == (bucket in queued), "I3: a bucket is marked as queued, and is not"
                 tasks = tasks_in(bucket)
@@ -259,7 +231,7 @@ class Timer:
                 found += tasks
         for working in (self._due, self._cascading):
             tasks = tasks_in(working)
-            expirations += [self._now for _ in tasks]
+            expirations += [self.now for _ in tasks]
             found += tasks
         assert len(found) == self._count, f"I5: the timer counts {self._count} tasks and holds {len(found)}"
         assert len(found) == sum(self.pending_by_level()), "I5: the buckets count more tasks, or fewer"

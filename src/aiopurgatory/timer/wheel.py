@@ -23,7 +23,7 @@ class TimingWheel:
     Source: Kafka TimingWheel; differs: it rounds down, so with a tick over 1 its tasks run early.
     """
 
-    __slots__ = ("buckets", "interval", "level", "reach", "size", "start", "tick")
+    __slots__ = ("buckets", "interval", "level", "reach", "size", "tick")
 
     def __init__(self, level: int, tick: int, size: int, now: int) -> None:
         self.level = level
@@ -31,8 +31,7 @@ class TimingWheel:
         self.size = size
         self.interval = tick * size
         self.buckets = [Bucket(level) for _ in range(size)]
-        self.start = now - now % tick
-        self.reach = self.start + self.interval  # the last deadline that fits
+        self.reach = now - now % tick + self.interval  # the last deadline that fits
 
     def expiration(self, deadline: int) -> int:
         """Return when the bucket that holds *deadline* is processed."""
@@ -41,9 +40,8 @@ class TimingWheel:
 
     def turn_to(self, now: int) -> bool:
         """Turn to *now*. Returns: False if the wheel did not move."""
-        start = now - now % self.tick
-        if start == self.start:
+        reach = now - now % self.tick + self.interval
+        if reach == self.reach:
             return False
-        self.start = start
-        self.reach = start + self.interval
+        self.reach = reach
         return True
