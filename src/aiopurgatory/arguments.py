@@ -14,6 +14,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 #: Bytes of UTF-8 in a name. The pipeline quarantines a journal's rows of a purgatory with a longer or an empty one.
 LONGEST_NAME: Final = 255
+#: Characters of a key in a message.
+LONGEST_SHOWN: Final = 200
 
 
 @contextmanager
@@ -52,6 +54,12 @@ def described(thing: object) -> str:
         if isinstance(thing, list):
             return f"[{items}]"
         return f"({items},)" if len(thing) == 1 else f"({items})"
+
+
+def shown(thing: object) -> str:
+    """Return what described() does, shortened."""
+    text = described(thing)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def require(holds: bool, parameter: str, rule: str, value: object, error: type[Exception] = ValueError) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from math import inf
 from typing import Any, Final, final
 
-from .arguments import described
+from .arguments import described, shown
 from .condition import ConditionWait
 from .core.kit import keys_of
 from .core.loop import Loop
@@ -249,9 +249,3 @@ def name_of(op: Operation) -> str:
     code = getattr(op.condition, "__code__", None)
     place = "" if code is None else f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})"
     return f"wait_for({getattr(op.condition, '__qualname__', described(op.condition))}){place}"
-
-
-def shown(key: object) -> str:
-    """Return the repr of *key*, shortened."""
-    text = described(key)
-    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}..."

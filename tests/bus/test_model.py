@@ -36,7 +36,7 @@ def no_check_at_confirmation(self: Exchange, now: float) -> None:
     self._confirmed = True
     self._link += 1
     self.echo.reset()
-    self._arrivals.reset(self._origin, self._link, self.echo.next_number() - 1, inf)
+    self._arrivals.reset(self._origin, self._link, self.echo.number, inf)
 
 
 def forget_at_break(self: Outbox) -> None:
@@ -56,7 +56,7 @@ def put_if(may_put: Callable[[Outbox, Hashable, float], bool]) -> Callable[..., 
 
 def ping(self: Echo) -> None:
     """Without R3: the publishing connection's answer counts as a sign of life of both."""
-    self._unacknowledged_since, self._acknowledged = inf, self._number
+    self._unacknowledged_since, self._acknowledged = inf, self.number
     self._unechoed.clear()
 
 

@@ -84,10 +84,10 @@ class Recorder:
 
 
 class Told(Observer):
-    """Notes what opened and closed. Args: fails: whether each call raises."""
+    """Notes what opened and closed. Args: error: what each call raises; None: nothing."""
 
-    def __init__(self, fails: bool = False) -> None:
-        self.fails, self.of = fails, list[tuple[str, object]]()
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error, self.of = error, list[tuple[str, object]]()
 
     @property
     def what(self) -> list[str]:
@@ -96,8 +96,8 @@ class Told(Observer):
 
     def note(self, call: str, what: object) -> None:
         self.of.append((call, what))
-        if self.fails:
-            raise LookupError("broken")
+        if self.error is not None:
+            raise self.error
 
     def opened(self, what: object) -> None:
         self.note("opened", what)

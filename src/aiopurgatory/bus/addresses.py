@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from ipaddress import ip_address
 from threading import Thread
 from typing import Any, Final, TypeAlias
@@ -101,16 +102,15 @@ class HostNames:
 
     async def addresses(self, host: str) -> list[str]:
         """Return the IP addresses of *host*; an IP address needs no thread. Raises: OSError: it has none."""
-        return [host] if _is_ip(host) else await asyncio.wrap_future(self._lookup(host))
-
-    def _lookup(self, host: str) -> Future[list[str]]:
+        with suppress(ValueError):
+            return [str(ip_address(host))]
         lookup = self._lookups.get(host)
         if lookup is None or lookup.done():
             lookup = Future()
             lookup.set_running_or_notify_cancel()  # an abandoned attempt must not cancel it for the next one
             Thread(target=_look_up, args=(host, lookup), name=f"aiopurgatory DNS: {host}", daemon=True).start()
             self._lookups[host] = lookup  # after start(): without a thread, nothing would complete it
-        return lookup
+        return await asyncio.wrap_future(lookup)
 
 
 def _look_up(host: str, lookup: Future[list[str]]) -> None:
@@ -156,11 +156,3 @@ class NamesLoop:
             except OSError as exc:
                 errors.append(exc)
         raise errors[-1]
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True

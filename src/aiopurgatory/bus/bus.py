@@ -14,7 +14,7 @@ from ..handover import Handover
 from ..lifecycle import Starting
 from .engine import CHANNEL, NOT_STARTED, BusClosedError, require_channel
 from .keys import encode
-from .targets import Target, Targets
+from .targets import Target, Targets, tell_each
 
 #: Seconds per loop iteration for keys from other threads.
 TURN_BUDGET: Final = 0.005
@@ -100,9 +100,9 @@ class Bus(Starting):
         Raises: RuntimeError: the bus runs in another loop, or was started before a fork.
         """
 
-    @abstractmethod
     async def aclose(self) -> None:
         """Close the bus. It notifies its targets no more. A second call does nothing."""
+        self._shut()
 
     # use
 
@@ -238,11 +238,7 @@ class Bus(Starting):
             self._tell(lambda observer: observer.closed(self))
 
     def _tell(self, tell: Callable[[Observer], object]) -> None:
-        for observer in self._observers:
-            try:
-                tell(observer)
-            except Exception as exc:
-                self._report(exc)
+        tell_each(self._observers, tell, self._report)
 
     def _report(self, exc: BaseException) -> None:
         if self._loop is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from ..arguments import require
+from ..arguments import require, require_text
 from ..errors import PurgatoryError
 from .addresses import PasswordError
 
@@ -120,10 +120,9 @@ class Engine(Protocol):
         ...
 
 
-def require_channel(channel: object, parameter: str = "channel") -> str:
+def require_channel(channel: str, parameter: str) -> str:
     """Return *channel*. Raises: TypeError, ValueError: some engine would refuse it as the name of a channel."""
-    if not isinstance(channel, str):
-        raise TypeError(f"{parameter} must be a str, got {channel!r}")
+    require_text(parameter, channel)
     plain = channel.isascii() and channel.isprintable() and 1 <= len(channel) <= 63
     require(plain, parameter, "1 to 63 printable ASCII characters", channel)
     return channel

@@ -91,7 +91,7 @@ class Exchange:
         self._confirmed = True
         self._link += 1
         self.echo.reset()
-        self._arrivals.reset(self._origin, self._link, self.echo.next_number() - 1, now)
+        self._arrivals.reset(self._origin, self._link, self.echo.number, now)
         if self._missed is None or not self._missed.confirmed(now):
             self._everything.check_after_gap(now, self._link == 1)
 
@@ -103,7 +103,7 @@ class Exchange:
         if not lines and now < self.echo.probe_at():
             return []
         age = milliseconds(now - self._keys_acknowledged_at)
-        messages = pack(f"@{self._origin} {self._link}", self.echo.next_number(), lines, age)
+        messages = pack(f"@{self._origin} {self._link}", self.echo.number + 1, lines, age)
         self.echo.sent(len(messages), now)
         return messages
 
@@ -113,7 +113,7 @@ class Exchange:
             self._keys_acknowledged_at = now
         self.echo.acknowledged()
         if not self._listens:
-            self._hear_echo(self._link, self.echo.next_number() - 1)
+            self._hear_echo(self._link, self.echo.number)
 
     def hear(self, message: str, now: float) -> None:
         """Handle a message from the channel. Before the confirmation, it counts as one of the gap (R1)."""
@@ -167,8 +167,8 @@ class Exchange:
         if not self._confirmed:
             return self._everything.due_at
         # No probe is sent while messages are read: the loop would wake again and again for it.
-        echo_at = self.echo.next_at() if self.reads_from() is None else self.echo.overdue_at()
-        return min(echo_at, self._everything.due_at)
+        probe_at = self.echo.probe_at() if self.reads_from() is None else inf
+        return min(probe_at, self.echo.overdue_at(), self._everything.due_at)
 
     def tick(self, now: float) -> None:
         """Check everything if that is due. messages() sends probes, and Echo tells overdue answers."""
@@ -266,10 +266,9 @@ class Exchange:
 
 def _parse(head: str) -> tuple[str, int, int, float]:
     """Return origin, link, number, and the age in seconds of the last keys before it. Each is 0 if *head* lacks it."""
-    match head[1:].split(" "):
-        case [origin, link, number, *more] if len(head) < 100 and link.isdecimal() and number.isdecimal():
+    origin, *rest = head[1:].split(" ")
+    match rest:
+        case [link, number, *more] if len(head) < 100 and link.isdecimal() and number.isdecimal():
             age = int(more[0]) / 1000 if more and more[0].isdecimal() else 0.0
             return origin, int(link), int(number), age
-        case [origin, *_]:
-            return origin, 0, 0, 0.0
-    raise AssertionError("split() returns at least one part")
+    return origin, 0, 0, 0.0

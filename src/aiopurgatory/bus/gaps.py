@@ -36,37 +36,34 @@ class Echo:
         self._heartbeat, self._timeout, _ = pace
         #: For each batch without an echo: the number of its last message, and the time at which it was sent or due.
         self._unechoed: deque[tuple[int, float]] = deque()
-        self._number = self._acknowledged = 0
+        self._acknowledged = 0
         self.reset()
 
     def reset(self) -> None:
         """Start over for a new link: no answer is missing, and a probe is due at once."""
         self._unechoed.clear()
-        #: Continues the last link's numbers. A process that its last messages did not reach sees a missing number.
-        self._number = self._acknowledged
+        #: Of the last message. Continues the last link's numbers: a process that its last messages did not reach sees a
+        #: missing number.
+        self.number = self._acknowledged
         self._sent_at = -inf
         self._unacknowledged_since = inf
         #: The time at which the newest echoed message was sent.
         self.echoed_at = -inf
 
-    def next_number(self) -> int:
-        """Return the number of the next message."""
-        return self._number + 1
-
     def sent(self, count: int, now: float) -> None:
-        self._number += count
+        self.number += count
         # A message may have waited for the last acknowledgement. It then counts from the time at which it was due, so
         # that a slow acknowledgement does not delay the detection of a gap. It gets at least 1.5 heartbeats: an
         # acknowledgement in time leaves as much, however late the loop reads it. The cost: with a heartbeat below the
         # timeout, acknowledgement and echo together get 1.5 * heartbeat + timeout, not twice the timeout.
         slack = 1.5 * self._heartbeat
         due = max(self._sent_at + slack, now - self._timeout + slack)
-        self._unechoed.append((self._number, min(now, due) if self._sent_at > -inf else now))
+        self._unechoed.append((self.number, min(now, due) if self._sent_at > -inf else now))
         self._sent_at = self._unacknowledged_since = now
 
     def acknowledged(self) -> None:
         self._unacknowledged_since = inf
-        self._acknowledged = self._number
+        self._acknowledged = self.number
 
     def is_acknowledgement_overdue(self, now: float) -> bool:
         return now >= self._unacknowledged_since + self._timeout
@@ -76,21 +73,16 @@ class Echo:
 
     def heard(self, number: int) -> None:
         """Note the echo of a message. The echo of a batch's last message confirms the batch and all earlier ones."""
-        while self._unechoed and self._unechoed[0][0] <= number <= self._number:
+        while self._unechoed and self._unechoed[0][0] <= number <= self.number:
             self.echoed_at = self._unechoed.popleft()[1]
 
-    def is_overdue(self, now: float) -> bool:
-        return now >= self.overdue_at()
-
-    def next_at(self) -> float:
-        """Return the time at which a probe is due or an answer is overdue."""
-        return min(self.probe_at(), self.overdue_at())
-
     def probe_at(self) -> float:
+        """Return the time at which a probe is due."""
         # Counted from the last message, not from its echo: later and later echoes must not delay the probe.
         return inf if self.is_unacknowledged() else self._sent_at + self._heartbeat
 
     def overdue_at(self) -> float:
+        """Return the time at which an answer is overdue."""
         unechoed_since = self._unechoed[0][1] if self._unechoed else inf
         return min(unechoed_since, self._unacknowledged_since) + self._timeout
 
@@ -117,8 +109,7 @@ class Arrivals:
         last = self._last.get(origin)
         if last is None:
             if len(self._last) >= MAX_ORIGINS:  # most have ended; the others are heard anew, as after reset()
-                self._last.clear()
-                self._settled_at = now + self._settling
+                self.reset(origin, link, number, now)
             self._last[origin] = link, number
             return self._settled_at if number > 1 else inf
         if (link, number) <= last:  # repeated, or late

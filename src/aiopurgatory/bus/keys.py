@@ -25,7 +25,7 @@ from math import isfinite
 from typing import Any, Final
 from uuid import UUID
 
-from ..arguments import described
+from ..arguments import shown
 
 #: The most bytes of a message, on every engine: PostgreSQL's NOTIFY takes less than 8,000.
 MAX_MESSAGE: Final = 7_899
@@ -86,13 +86,7 @@ def decode(line: str) -> Hashable:
 
 
 def _decode(line: str) -> Hashable:
-    try:
-        value, end = _DECODER.raw_decode(line)  # decode() would look for spaces around it
-        if end != len(line):
-            raise MalformedError("more than a key")
-        return _from_json(value, 0)
-    except (ValueError, RecursionError) as exc:  # ValueError: also an int of too many digits
-        raise MalformedError(str(exc)) from None
+    return decode_all([line])[0]
 
 
 #: Only short lines are cached: 1,024 long ones would hold more than 100 MB.
@@ -100,16 +94,17 @@ _decode_short: Final = lru_cache(1024)(_decode)
 
 
 def decode_all(lines: list[str]) -> list[Hashable]:
-    """Decode *lines* made by encode(), in an eighth of decode()'s time per line.
+    """Decode *lines* made by encode(), in less than half of decode()'s time per line.
 
     Raises: MalformedError: at least one is not a key. (Lines that form keys only when joined may pass.)
     """
     try:
-        values = _DECODER.decode(f"[{','.join(lines)}]")
-        if len(values) != len(lines):
+        text = f"[{','.join(lines)}]"
+        values, end = _DECODER.raw_decode(text)  # decode() would look for spaces around it
+        if len(values) != len(lines) or end != len(text):
             raise MalformedError("lines that are not keys")
         return [_from_json(value, 0) for value in values]
-    except (ValueError, RecursionError) as exc:
+    except (ValueError, RecursionError) as exc:  # ValueError: also an int of too many digits
         raise MalformedError(str(exc)) from None
 
 
@@ -165,7 +160,7 @@ def _to_json(value: Any, key: Hashable, depth: int) -> object:
         return value
     if isinstance(value, tuple):
         if depth >= MAX_DEPTH:
-            raise ValueError(f"key must nest tuples at most {MAX_DEPTH} deep, got {_short(key)}")
+            raise ValueError(f"key must nest tuples at most {MAX_DEPTH} deep, got {shown(key)}")
         if type(value) is not tuple:  # a namedtuple
             value = _plain(value, tuple.__getitem__(value, slice(None)))
         return [_to_json(item, key, depth + 1) for item in value]
@@ -175,9 +170,9 @@ def _to_json(value: Any, key: Hashable, depth: int) -> object:
                 value = _plain(value, plain(value))
             if base is str and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
                 # JSON decodes two surrogates side by side as one character.
-                raise ValueError(f"key must not contain surrogates, got {_short(key)}")
+                raise ValueError(f"key must not contain surrogates, got {shown(key)}")
             return to_json(value)
-    raise TypeError(f"key must be {_SUPPORTED}; got {_short(value)} in {_short(key)}")
+    raise TypeError(f"key must be {_SUPPORTED}; got {shown(value)} in {shown(key)}")
 
 
 def _plain(value: Any, plain: Any) -> Any:
@@ -185,7 +180,7 @@ def _plain(value: Any, plain: Any) -> Any:
     # Not `!=`: a class with an __eq__ of its own inherits its base's __ne__.
     if not value == plain or hash(value) != hash(plain):  # noqa: SIM201
         name = type(value).__name__
-        raise TypeError(f"key must be {_SUPPORTED}; got {_short(value)}: {name} does not compare like its base class")
+        raise TypeError(f"key must be {_SUPPORTED}; got {shown(value)}: {name} does not compare like its base class")
     return plain
 
 
@@ -208,7 +203,7 @@ def _from_json(value: object, depth: int) -> Hashable:
         return tuple([_from_json(item, depth + 1) for item in value])
     if isinstance(value, float) and not isfinite(value):  # 1e999
         raise MalformedError("a float out of range")
-    return value if type(value) in _FLAT or isinstance(value, Hashable) else _refuse(repr(value))
+    return value
 
 
 def _from_object(pairs: list[tuple[str, object]]) -> Hashable:
@@ -227,8 +222,3 @@ def _refuse(what: str) -> Hashable:
 #: Created once: json.dumps() and loads() would create one per call.
 _ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_from_object)
-
-
-def _short(value: object) -> str:
-    text = described(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -110,10 +110,6 @@ class LocalBus(Bus):
             self._shut()  # otherwise it would count as open, but hear or check nothing
             raise
 
-    async def aclose(self) -> None:
-        """Close the bus. It notifies its targets no more. A second call does nothing."""
-        self._shut()
-
     def _publish(self, key: Hashable, line: str, limit: int | None) -> None:
         sender = self._member
         assert sender is not None

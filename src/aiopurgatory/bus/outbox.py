@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from math import inf
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 
 from .keys import EVERY_KEY
 
@@ -15,6 +15,8 @@ MAX_BATCH: Final = 250_000
 
 #: The serial number of a key, the time of its publish, its line, and its limit; inf: none.
 _Entry: TypeAlias = tuple[int, float, str, float]
+#: Stands for every key in a collapsed outbox.
+_ALL: Final = object()
 
 
 class Outbox:
@@ -24,7 +26,8 @@ class Outbox:
         #: The serial numbers rise along both dicts.
         self._waiting: dict[Hashable, _Entry] = {}
         self._in_flight: dict[Hashable, _Entry] = {}
-        self._serial = 0
+        #: The number of the last key.
+        self.serial = 0
         #: The number of keys that the `*` in each dict replaces, minus one. Repeated keys count: it remembers none.
         self._collapsed = self._collapsed_in_flight = 0
 
@@ -34,11 +37,11 @@ class Outbox:
 
     def put(self, key: Hashable, line: str, now: float, limit: float = inf) -> None:
         # A key in flight is sent again: others may have checked it before its state changed again.
-        if _All in self._waiting:
+        if _ALL in self._waiting:
             self._collapsed += 1
             return
-        self._serial += 1
-        self._add(key, (self._serial, now, line, limit))
+        self.serial += 1
+        self._add(key, (self.serial, now, line, limit))
         if len(self._waiting) + len(self._in_flight) > MAX_OUTBOX:
             self._collapse()
 
@@ -70,26 +73,18 @@ class Outbox:
         self._in_flight = {}
         self._collapsed += self._collapsed_in_flight
         self._collapsed_in_flight = 0
-        if _All in self._waiting:
+        if _ALL in self._waiting:
             self._collapse()
 
-    def mark(self) -> int:
-        """Return the serial number of the last key."""
-        return self._serial
+    def oldest(self) -> tuple[float, float]:
+        """Return the serial number of the oldest key, and the time of its publish; infinities if there is none.
 
-    def acknowledged_up_to(self) -> float:
-        """Return the highest mark() up to which every key is acknowledged; infinity if all are."""
+        May be called in any thread.
+        """
         for entries in (self._in_flight, self._waiting):
-            for serial, _, _, _ in entries.values():
-                return serial - 1
-        return inf
-
-    def oldest_at(self) -> float:
-        """Return the time of the oldest key's publish; infinity if there is none. May be called in any thread."""
-        for entries in (self._in_flight, self._waiting):
-            for _, published_at, _, _ in list(entries.values())[:1]:  # a copy: the loop's thread may publish
-                return published_at
-        return inf
+            for serial, published_at, _, _ in list(entries.values())[:1]:  # a copy: the loop's thread may publish
+                return serial, published_at
+        return inf, inf
 
     def _add(self, key: Hashable, entry: _Entry) -> None:
         """Queue *key*, or add the limit of *entry* to its own. It keeps its number, so that flush() waits for it."""
@@ -99,9 +94,4 @@ class Outbox:
     def _collapse(self) -> None:
         serial, published_at, _, _ = next(iter(self._waiting.values()))
         self._collapsed += len(self._waiting) - 1
-        self._waiting = {_All: (serial, published_at, EVERY_KEY, inf)}
-
-
-@final
-class _All:
-    """Stands for every key in a collapsed outbox."""
+        self._waiting = {_ALL: (serial, published_at, EVERY_KEY, inf)}

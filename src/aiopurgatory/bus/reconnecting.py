@@ -80,8 +80,8 @@ class Reconnecting:
     async def flush(self) -> None:
         """Wait until the server has acknowledged every key. Raises: BusClosedError: stop() was called before."""
         outbox = self.exchange.outbox
-        mark = outbox.mark()
-        await self._until(lambda: outbox.acknowledged_up_to() >= mark, "the server acknowledged every key")
+        last = outbox.serial
+        await self._until(lambda: outbox.oldest()[0] > last, "the server acknowledged every key")
 
     def wake(self) -> None:
         """Wake the link: there is something to send."""
@@ -99,17 +99,16 @@ class Reconnecting:
         self._is_stopped = True
         if self._drive is not None:
             self._drive.abort(BusClosedError("the bus was closed"))
-        self._tell()
+        self._told.set()
 
     async def end(self) -> asyncio.Task[None] | None:
         """Stop, and cancel the task. Returns: the task, if it has not ended in bounded time."""
         self.stop()
         task = self._task
         for _ in range(_ATTEMPTS):
-            if task is None or task.done():
-                return None
-            task.cancel()
-            await asyncio.wait([task], timeout=_PATIENCE)
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait([task], timeout=_PATIENCE)
         return None if task is None or task.done() else task
 
     async def _run(self) -> None:
@@ -159,10 +158,6 @@ class Reconnecting:
         """Note an echo or an acknowledgement."""
         if self.exchange.connected and self._up_at == inf:
             self._up_at, self.was_up = asyncio.get_running_loop().time(), True
-        self._tell()
-
-    def _tell(self) -> None:
-        """Have waiting calls look again."""
         self._told.set()
 
 
@@ -299,17 +294,15 @@ class Drive:
             self._exchange.tick(now)
         except BaseException as exc:  # some targets were not checked
             self._lose_by(exc)
-        if self._exchange.echo.is_overdue(now):
-            self._judge(GRACE)
-            return
         if now >= self._exchange.echo.probe_at():
             self.wake()
-        self._arm()  # even after wake(): the task may be sending, and not call this soon
+        self._judge(GRACE)
 
     def _judge(self, iterations: int) -> None:
+        """Give up the link if an answer is still overdue after so many loop *iterations*."""
         if self._why is not None:
             return
-        if not self._exchange.echo.is_overdue(self._loop.time()):
+        if self._loop.time() < self._exchange.echo.overdue_at():
             self._arm()
         elif iterations > 0:
             self._loop.call_soon(self._judge, iterations - 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import Final, Unpack
@@ -132,8 +131,6 @@ class RedisEngine:
                 f"{where} is a replica, and nobody who is connected to its master hears what is published there: "
                 "give the bus the address of the master"
             )
-        if isinstance(exc, exceptions.TimeoutError):
-            exc = TimeoutError()
         if isinstance(exc, ClusterError):
             return f"replay= needs one server: {exc}"
         return explained(where, exc, "url", "does a proxy in between split its commands?", self._remedy(exc))
@@ -147,21 +144,17 @@ class RedisEngine:
         return next(remedy for kind, words, remedy in _REMEDIES if isinstance(exc, kind) and words in str(exc))
 
 
-_LOGIN: Final = "check user and password in the url"
-_TLS: Final = "check the certificates, and ssl_ca_certs in the url"
-_DOWN: Final = "check that it is running, host and port in the url, and for TLS that it begins with rediss:"
-#: The first that fits holds: the class of an error, words in it, and the remedy.
-_REMEDIES: Final[list[tuple[type[Exception], str, str]]] = [
-    (exceptions.AuthenticationError, "", _LOGIN),
-    (exceptions.AuthenticationWrongNumberOfArgsError, "", _LOGIN),
+_LOGIN: Final = (exceptions.AuthenticationError, exceptions.AuthenticationWrongNumberOfArgsError)
+_DOWN: Final = (OSError, exceptions.ConnectionError, exceptions.TimeoutError)
+#: The first that fits holds: the class of an error, or several; words in it; and the remedy.
+_REMEDIES: Final[list[tuple[type[Exception] | tuple[type[Exception], ...], str, str]]] = [
+    (_LOGIN, "", "check user and password in the url"),
     (Exception, "it is Redis ", "replay= needs Redis 7 or Valkey: leave it out"),
     (exceptions.BusyLoadingError, "", "it is starting"),
     (Exception, "max number of clients", "raise maxclients: a bus takes two per process, or one if it only publishes"),
-    (ssl.SSLError, "", _TLS),
-    (Exception, "SSL", _TLS),
+    (Exception, "SSL", "check the certificates, and ssl_ca_certs in the url"),
     (Exception, "No such file", "check the paths in the url: ssl_ca_certs, or the one in unix://"),
-    (OSError, "", _DOWN),
-    (exceptions.ConnectionError, "", _DOWN),
+    (_DOWN, "", "check that it is running, host and port in the url, and for TLS that it begins with rediss:"),
     (Exception, "", "check the url"),
 ]
 

@@ -85,9 +85,8 @@ class _Abortable(AbstractConnection):
     """Adds abort() to redis-py's connections. Their own methods to close wait until everything is sent."""
 
     def transport(self) -> asyncio.WriteTransport:
-        writer = self._writer
-        assert writer is not None, "it is connected"
-        return writer.transport
+        assert self._writer is not None, "it is connected"
+        return self._writer.transport
 
     def abort(self) -> None:
         writer = self._writer

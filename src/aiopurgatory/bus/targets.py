@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable, Hashable, Iterable
-from typing import Protocol, final, runtime_checkable
+from typing import Protocol, TypeVar, final
+
+from ..arguments import require_items, require_methods
+
+T = TypeVar("T")
 
 
-@runtime_checkable
 class Target(Protocol):
     """Checks keys for a bus, as Purgatory and LongPolling do. The bus calls both methods in the event loop."""
 
@@ -22,19 +25,15 @@ class Target(Protocol):
         """Called when messages may have been lost: any state may have changed. Must not block."""
 
 
-class DataTarget(ABC):
+class DataTarget(Target):
     """A target for the data of a log, and for no keys. Other targets never see such data."""
 
     @abstractmethod
     def hear(self, message: str) -> object:
         """Called with each message of any log on the bus. Must not block."""
 
-    @abstractmethod
-    def notify_all(self) -> object:
-        """Called when messages may have been lost."""
-
-    def notify(self, key: Hashable, /, *, limit: int | None = None) -> None:  # noqa: B027 for it, no key means anything
-        """Do nothing."""
+    def notify(self, key: Hashable, /, *, limit: int | None = None) -> None:
+        """Do nothing: for it, no key means anything."""
 
 
 @final
@@ -47,21 +46,18 @@ class Targets:
     __slots__ = ("_report", "_targets")
 
     def __init__(self, targets: Iterable[Target], report: Callable[[BaseException], object]) -> None:
-        if isinstance(targets, Target) or not isinstance(targets, Iterable):
-            raise TypeError(
-                f"targets must be an iterable of purgatories or long polls, such as [polls], got {targets!r}"
-            )
-        self._targets: tuple[Target, ...] = tuple(targets)
+        require_items("targets", targets, "target")
+        self._targets: tuple[Target, ...] = ()
         self._report = report
-        for target in self._targets:
-            _require_target("targets", target)
+        for target in targets:
+            self.add(target)
 
     def __len__(self) -> int:
         return len(self._targets)
 
     def add(self, target: Target) -> None:
         """Also call *target*, unless it is called already. Raises: TypeError: it lacks a method."""
-        _require_target("target", target)
+        require_methods("target", target, ("notify", "notify_all"), "Purgatory")
         if not any(target is other for other in self._targets):
             self._targets = (*self._targets, target)  # a new one: check() may be iterating
 
@@ -81,20 +77,17 @@ class Targets:
                     self._report(exc)
 
     def check_all(self) -> None:
-        self._call(lambda target: target.notify_all())
+        tell_each(self._targets, lambda target: target.notify_all(), self._report)
 
     def tell(self, message: str) -> None:
         """Pass a message with data on to the targets for data."""
-        self._call(lambda target: isinstance(target, DataTarget) and target.hear(message))
-
-    def _call(self, function: Callable[[Target], object]) -> None:
-        for target in self._targets:
-            try:
-                function(target)
-            except (Exception, CancelledError) as exc:
-                self._report(exc)
+        tell_each(self._targets, lambda target: isinstance(target, DataTarget) and target.hear(message), self._report)
 
 
-def _require_target(parameter: str, target: object) -> None:
-    if not isinstance(target, Target):
-        raise TypeError(f"{parameter} must have the methods notify(key) and notify_all(), got {target!r}")
+def tell_each(those: Iterable[T], tell: Callable[[T], object], report: Callable[[BaseException], object]) -> None:
+    """Call *tell* with each of *those*. What it raises is reported, and affects no other."""
+    for each in those:
+        try:
+            tell(each)
+        except (Exception, CancelledError) as exc:
+            report(exc)

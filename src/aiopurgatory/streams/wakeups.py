@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..arguments import require, require_seconds
 from ..bus import Bus, BusConnectError
 from ..bus.engine import require_channel
-from ..bus.keys import DATA, MAX_MESSAGE, MalformedError, decode
+from ..bus.keys import DATA, MAX_MESSAGE, MalformedError, decode_all
 from ..bus.server import hear_data
 from ..bus.targets import DataTarget
 from .event import StoreDownError, require_log_name
@@ -48,7 +48,7 @@ def told_by(name: str, message: str) -> tuple[str, Change | None] | None:
     if not message.startswith(tag):
         return None
     try:
-        parts: Any = decode(message[len(tag) :])
+        parts: Any = decode_all([message[len(tag) :]])[0]
     except MalformedError:  # not of a log
         return None
     kinds = tuple(map(type, parts)) if isinstance(parts, tuple) else ()  # not match: it takes several times as long
