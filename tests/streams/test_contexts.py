@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from aiopurgatory.streams import EventLog
 
+from ..bus.waits import until
 from .conftest import log_at
 from .faulty import FaultyStore
 
@@ -77,8 +77,7 @@ async def test_lease_renewed_after_its_request_sees_no_session(requests: Any, st
         session = await requests.handle(run.__aenter__)
         store.read_in.clear()
         store.renewed_in.clear()
-        while not store.renewed_in:
-            await asyncio.sleep(0.01)
+        await until(lambda: store.renewed_in)
         assert set(store.renewed_in) == {None}
         assert requests.are_over(session)
         await run.__aexit__(None, None, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import Final, Unpack
@@ -145,6 +146,7 @@ class RedisEngine:
 
 
 _LOGIN: Final = (exceptions.AuthenticationError, exceptions.AuthenticationWrongNumberOfArgsError)
+_TLS: Final = "check the certificates, and ssl_ca_certs in the url"
 _DOWN: Final = (OSError, exceptions.ConnectionError, exceptions.TimeoutError)
 #: The first that fits holds: the class of an error, or several; words in it; and the remedy.
 _REMEDIES: Final[list[tuple[type[Exception] | tuple[type[Exception], ...], str, str]]] = [
@@ -152,7 +154,8 @@ _REMEDIES: Final[list[tuple[type[Exception] | tuple[type[Exception], ...], str, 
     (Exception, "it is Redis ", "replay= needs Redis 7 or Valkey: leave it out"),
     (exceptions.BusyLoadingError, "", "it is starting"),
     (Exception, "max number of clients", "raise maxclients: a bus takes two per process, or one if it only publishes"),
-    (Exception, "SSL", "check the certificates, and ssl_ca_certs in the url"),
+    (ssl.SSLError, "", _TLS),  # not each of them says "SSL"
+    (Exception, "SSL", _TLS),
     (Exception, "No such file", "check the paths in the url: ssl_ca_certs, or the one in unix://"),
     (_DOWN, "", "check that it is running, host and port in the url, and for TLS that it begins with rediss:"),
     (Exception, "", "check the url"),

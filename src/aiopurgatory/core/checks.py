@@ -141,7 +141,9 @@ class KeyChecks(Calls):
             line = self._watchers.by_key.get(key)
             if isinstance(line, WaitLine) and line.newest > seen:
                 return True
-        return self._soon_key in op._op_keys or any(call.key in op._op_keys for call in self.passed)
+        if self._soon_key is not NO_KEY and self._soon_key in op._op_keys:  # no key compares itself with that
+            return True
+        return any(call.key in op._op_keys for call in self.passed)
 
     def hold(self) -> None:
         """Make no check from now on, until clear()."""
