@@ -8,7 +8,6 @@ import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
 from functools import cache, partial
-from types import TracebackType
 from typing import Any, Final, final
 
 from ..arguments import require_function
@@ -290,10 +289,8 @@ def listener(receive: Any, dropped: Callable[[], object] = _warn_of_body) -> Lis
         return owner.listener()
     if receive is None:
         return None
-    by_receive = partial(listen, receive, dropped)
-    if not callable(receive):
-        require_function("receive", receive)
-    return by_receive
+    require_function("receive", receive)
+    return partial(listen, receive, dropped)
 
 
 @final
@@ -316,15 +313,12 @@ class Connected:
         if task is None or self._task is not None:
             raise RuntimeError("a while_connected() block must be entered in a task, and once")
         self._task, self._cancelling = task, task.cancelling()
-        self._stop: Callable[[], object] | None = self._listen(self._end)
+        self._stop = self._listen(self._end)
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        stop, self._stop = self._stop, None  # it refers to this: cut the cycle
-        assert stop is not None
+    async def __aexit__(self, exc_type: object, exc: object, traceback: object) -> None:
         assert self._task is not None
-        stop()
+        self._stop()
+        del self._stop  # it refers to this: cut the cycle
         if self._reason is not None:
             is_alone = self._task.uncancel() <= self._cancelling  # nothing else has cancelled the task
             if is_alone and isinstance(exc, asyncio.CancelledError):
