@@ -173,8 +173,8 @@ class Refusals:
         self.by_reason[found] += 1
         headers = [NO_STORE, (b"retry-after", b"%d" % randint(*self._retry_after)), (b"refused", found.encode())]
         if found == "closed":
-            # No body: this goes to all polls at once, and a body would take another write for each. On its connection, a
-            # client that comes again at once would keep a server from stopping that does not close it.
+            # No body: this goes to all polls at once, and a body would take another write for each. On its connection,
+            # a client that comes again at once would keep a server from stopping that does not close it.
             return Answer(503, b"", [*headers, (b"connection", b"close")])
         return Answer(503, text, [*headers, PLAIN_TEXT])
 
