@@ -250,7 +250,7 @@ class Desk:
         self.refusals: Final = Refusals(self.policy.retry_after)
         #: Open streams.
         self.streams = 0
-        #: Answers by status.
+        #: Answers by status, each counted when it begins.
         self.answered: Final = Counter[int]()
         #: Keys to notify after a linger, from other threads.
         self.handover = Handover(core_of(purgatory).turn_budget)
@@ -321,13 +321,9 @@ class Desk:
     def refuse(self, exc: Exception) -> Answer:
         """Return the answer for *exc*, and count it."""
         answer = self.refusals.answer(exc)
-        self.count(answer.status)
+        self.answered[answer.status] += 1
         return answer
 
     def unanswered(self, is_deserted: bool) -> Answer:
         """Return the answer to a client that has left, or else that the server cuts off, and count it."""
         return self.refuse(DisconnectedError() if is_deserted else PurgatoryClosedError("the server stops"))
-
-    def count(self, status: int) -> None:
-        """Count an answer when it begins."""
-        self.answered[status] += 1

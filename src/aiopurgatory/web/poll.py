@@ -116,7 +116,7 @@ async def answer_poll(content: Content[K], request: PollRequest[K]) -> Answer:
         answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
     if own is not None and answer.status < 400:
         answer = _own_answer(own, answer)
-    desk.count(answer.status)
+    desk.answered[answer.status] += 1
     return answer
 
 
@@ -137,13 +137,11 @@ def _own_answer(respond: Respond, polled: Answer) -> Answer:
         case bytes(body), int(status), Mapping() as headers if all(
             isinstance(value, str) for value in headers.values()
         ):
-            pass
-        case _:
-            rule = "a body of bytes, or (body, status, headers) with an int and a dict of str"
-            raise TypeError(f"respond must return {rule}, got {made!r:.100}")
-    own = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
-    raw_headers = [*[each for each in polled.raw_headers if each[0] not in own], *own.items()]
-    return Answer(status, b"" if status in NO_BODY else body, raw_headers, polled.version)
+            own = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
+            raw_headers = [*[each for each in polled.raw_headers if each[0] not in own], *own.items()]
+            return Answer(status, b"" if status in NO_BODY else body, raw_headers, polled.version)
+    rule = "a body of bytes, or (body, status, headers) with an int and a dict of str"
+    raise TypeError(f"respond must return {rule}, got {made!r:.100}")
 
 
 class Answering(Generic[K]):
