@@ -204,17 +204,17 @@ class Outages:
         except (Exception, asyncio.CancelledError) as exc:  # a closed pool may raise CancelledError
             if is_answer(exc) or cancellations():
                 raise
-            self.note(exc)
-            raise ReadFailedError("the source could not be read") from exc
+            raise self.failed(exc) from exc
 
-    def note(self, exc: BaseException) -> None:
-        """Log *exc*, if it is time."""
+    def failed(self, exc: BaseException) -> ReadFailedError:
+        """Log *exc*, if it is time. Returns: what clients are told: not where the server is."""
         self._failed += 1
         now = asyncio.get_running_loop().time()
         if now >= self._next:
             self._next = now + LOG_EVERY
             text = "%s cannot be read, and clients are answered 503: %r; failed calls so far: %d"
             logger.error(text, self._what, exc, self._failed, exc_info=exc)
+        return ReadFailedError("the source could not be read")
 
 
 def is_answer(exc: BaseException) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
@@ -12,7 +11,7 @@ from typing import Any, Final, final
 
 from ..arguments import require_function
 from ..clock import cancellations
-from .answer import NO_BODY, Answer, DisconnectedError, UnreadBodyError
+from .answer import NO_BODY, Answer, DisconnectedError, UnreadBodyError, logger
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -22,8 +21,6 @@ Send = Callable[[Message], Awaitable[None]]
 Ended = Callable[[Exception | None], object]
 #: Calls what it is given when the client disconnects. Returns: stops that.
 Listen = Callable[[Ended], Callable[[], object]]
-
-logger = logging.getLogger("aiopurgatory")
 
 #: The most messages to receive once the body is whole. A server sends only the disconnect. A test's stand-in for a
 #: server may send the same message at every call: then it never sends a disconnect.

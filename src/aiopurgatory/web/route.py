@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
@@ -11,7 +10,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
 
 from ..arguments import Items, require_function, require_items, require_plain_function
-from .answer import NO_STORE, REFUSALS, Answer, RequestError
+from .answer import NO_STORE, REFUSALS, Answer, RequestError, logger
 from .connected import Message, Receive, Scope, Send, deliver, ignore, is_disconnect, listener, send_answer, start_of
 from .poll import Answering, answer_poll
 from .polling import events_of
@@ -20,8 +19,6 @@ from .stream import EventStream
 
 if TYPE_CHECKING:
     from ..streams import EventLog
-
-logger = logging.getLogger("aiopurgatory")
 
 T = TypeVar("T")
 #: A function of a route. It is plain, or an ``async def``.
