@@ -112,7 +112,7 @@ class Kept(Generic[V]):
         """Keep *value*, of *size* bytes, in place of an earlier one, unless the resource or version is a long one."""
         self._drop(wanted)
         size += _ENTRY
-        if size <= self._max_bytes and is_short(wanted[0], wanted[1]):
+        if size <= self._max_bytes and len(wanted[1] or "") <= MAX_KEY and len(str(wanted[0])) <= MAX_KEY:
             self._entries[wanted] = value, size
             self.bytes += size
             while self.bytes > self._max_bytes:
@@ -121,11 +121,6 @@ class Kept(Generic[V]):
     def _drop(self, wanted: tuple[Any, ...]) -> None:
         _, size = self._entries.pop(wanted, (None, 0))
         self.bytes -= size
-
-
-def is_short(resource: Any, since: str | None) -> bool:
-    """Whether to keep the body for a client with these."""
-    return len(since or "") <= MAX_KEY and len(str(resource)) <= MAX_KEY
 
 
 @final
