@@ -181,7 +181,7 @@ class Inspector:
         self._turns: WeakKeyDictionary[AbstractEventLoop, anyio.Lock] = WeakKeyDictionary()
         self._app = Starlette(
             routes=[
-                Route("/", self._page),
+                Route("/", _page(), methods=["GET"]),
                 Route("/state", state, methods=["GET"]),
                 Route("/search", self._search),
             ]
@@ -202,10 +202,6 @@ class Inspector:
             elif len(scope["query_string"]) > MAX_QUERY:
                 app = PlainTextResponse(f"The query must have at most {MAX_QUERY} bytes", 414)
         await app(scope, receive, send)
-
-    async def _page(self, request: Request) -> Response:
-        html, policy = _page()
-        return HTMLResponse(html, headers={"content-security-policy": policy})
 
     async def _search(self, request: Request) -> Response:
         view = self._views[self._number(request.scope)]
@@ -245,8 +241,8 @@ def _with_headers(send: Send) -> Send:
 
 
 @cache
-def _page() -> tuple[str, str]:
-    """The page, and a content security policy that allows only its own script and style."""
+def _page() -> Response:
+    """The page, with a content security policy that allows only its own script and style."""
     html, client = [files("aiopurgatory.web").joinpath(path).read_text("utf-8") for path in _PARTS]
     html = html.replace("// poll.js", client.replace("export ", ""))
 
@@ -266,4 +262,4 @@ def _page() -> tuple[str, str]:
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     ]
-    return html, "; ".join(rules)
+    return HTMLResponse(html, headers={"content-security-policy": "; ".join(rules)})
