@@ -178,8 +178,13 @@ class Refusals:
             return Answer(503, b"", [*headers, (b"connection", b"close")])
         return Answer(503, text, [*headers, PLAIN_TEXT])
 
-    def answer_handler(self, exc: Exception) -> Answer | None:
-        """Return the answer for *exc*, which has left a handler, maybe in a group; None: it is none of ours."""
+    def answer_handler(self, exc: Exception | asyncio.CancelledError) -> Answer | None:
+        """Return the answer for *exc*, which has left a handler, maybe in a group; None: it is none of ours.
+
+        A CancelledError is that of its wait, as by cancel_for_key(), if nobody has cancelled the handler's task.
+        """
+        if isinstance(exc, asyncio.CancelledError):
+            exc = PurgatoryClosedError("a wait of the handler was cancelled")
         while isinstance(exc, ExceptionGroup) and exc.split(_OF_HANDLERS)[1] is None:
             exc = exc.exceptions[0]
         return self.answer(exc) if isinstance(exc, _OF_HANDLERS) else None
