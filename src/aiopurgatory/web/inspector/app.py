@@ -39,7 +39,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ...arguments import Items, require_items
+from ...arguments import Items, require, require_items
 from ...bus import Bus
 from ...clock import running_loop
 from ...purgatory import Purgatory
@@ -98,12 +98,10 @@ class Hosts:
     def __init__(self, allowed: Items[str]) -> None:
         require_items("allowed_hosts", allowed, "name")
         hosts = list(allowed)
+        require(bool(hosts), "allowed_hosts", "one or more names", hosts)
+        rule = "names without a port, such as 'example.com', '*.example.com', '[::1]' or '*'"
         for host in hosts:
-            if not isinstance(host, str) or not _ALLOWED.fullmatch(host.lower()):
-                rule = "names without a port, such as 'example.com', '*.example.com', '[::1]' or '*'"
-                raise ValueError(f"allowed_hosts must be {rule}, got {host!r}")
-        if not hosts:
-            raise ValueError("allowed_hosts must name at least one host, got none")
+            require(isinstance(host, str) and bool(_ALLOWED.fullmatch(host.lower())), "allowed_hosts", rule, host)
         self._names = {host.lower() for host in hosts}
         self._endings = tuple(name[1:] for name in self._names if name[:2] == "*.")
 
@@ -163,8 +161,7 @@ class Inspector:
         for each in shown:
             if not isinstance(each, Purgatory | LongPolling | EventLog):
                 raise TypeError(f"purgatories must be instances of Purgatory, LongPolling or EventLog, got {each!r}")
-        if not shown:
-            raise ValueError("purgatories must name at least one purgatory, got none")
+        require(bool(shown), "purgatories", "one or more instances", shown)
         for bus in beside:
             if not isinstance(bus, Bus):
                 raise TypeError(f"buses must be instances of Bus, got {bus!r}")
