@@ -123,8 +123,7 @@ class Client:
 
     def listener(self) -> Listen:
         """Return what listens for the disconnect. From now on, the handler counts as one that does."""
-        if self.blocks is None:
-            self.blocks = []
+        self.blocks = self.blocks or []
         return self.listen
 
     def listen(self, ended: Ended) -> Callable[[], object]:

@@ -119,21 +119,18 @@ class ClientOperation(DelayedOperation[None], Generic[K]):
 
     def listen(self, listen: Listen) -> None:
         """Cancel this when the client disconnects, until stop_listening()."""
-        self._stop = listen(self._ended)
+        self._stop = listen(self.disconnected)
 
     def stop_listening(self) -> None:
         if self._stop is not None:
             self._stop()
             self._stop = None  # it refers to this: cut the cycle, so that no poll needs the garbage collector
 
-    def leave(self) -> None:
-        """Cancel this, because the client has disconnected."""
-        self.left = True
-        self.cancel()
-
-    def _ended(self, error: Exception | None) -> None:
+    def disconnected(self, error: Exception | None = None) -> None:
+        """Cancel this, because the client has disconnected; or fail with the reason why that would not be noticed."""
         if error is None:
-            self.leave()
+            self.left = True
+            self.cancel()
         else:
             self.fail(error)
 

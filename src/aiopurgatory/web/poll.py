@@ -6,7 +6,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from math import ceil
-from types import MappingProxyType
 from typing import Any, Final, Generic, final
 
 from ..arguments import Items
@@ -19,7 +18,7 @@ from .request import MAX_FIELD, Fields, K, PollRequest, Respond, wait_in_query, 
 from .signals import SERVER_STOPS
 from .stream import EventAnswer, EventFeed, EventStream
 
-_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+_NO_FIELDS: Final[Mapping[str, str]] = {}
 
 
 class Content(ABC, Generic[K]):
