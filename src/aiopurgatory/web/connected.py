@@ -67,15 +67,14 @@ async def next_message(receive: Receive) -> Message:
     """Return the next message of a request; a disconnect if *receive* raises: nothing more is heard of its client."""
     try:
         message: Message = await receive()
+        return message
     except asyncio.CancelledError:
         if cancellations():
-            raise
-        return DISCONNECT  # it was cancelled within the server
+            raise  # else it was cancelled within the server
     except Exception as exc:
         if not isinstance(exc, OSError):
             logger.warning("receive() raised %r; the request ends as if its client had disconnected", exc)
-        return DISCONNECT
-    return message
+    return DISCONNECT
 
 
 def ignore() -> None:
