@@ -301,10 +301,11 @@ class View:
         polling = None if self.polling is None else asdict(self.polling.statistics())
         log = None if self.log is None else asdict(self.log.statistics())
         buses = [asdict(bus.statistics()) for bus in self.buses]
-        new = take_figures(self.purgatory, self.names) | {"polling": polling, "log": log, "buses": buses}
-        has_changed = self.snapshot | new != self.snapshot
-        if has_changed:
+        new = take_figures(self.purgatory, self.names) | {"polling": polling, "log": log}
+        if self.snapshot | new != self.snapshot:
             new |= await take_keys(self.purgatory, self.names)
+        new["buses"] = buses  # their ages change all the time: that costs no visit of the keys
+        has_changed = self.snapshot | new != self.snapshot
         self.snapshot = self.snapshot | new
         self.number += has_changed
         row = [time.monotonic(), *[self.snapshot["statistics"][name] for name in CHARTED]]
