@@ -8,8 +8,7 @@ import pytest
 
 from aiopurgatory.streams import EventLog
 
-from ..bus.waits import until
-from .conftest import log_at
+from .conftest import log_at, until
 from .faulty import FaultyStore
 
 

@@ -106,7 +106,7 @@ async def test_server_that_is_down_at_the_first_client_is_503_until_it_is_up(
         for _ in range(2):
             client = await ended(app)
             assert refusal(client) == (503, "source")
-            assert client.body == b"the events cannot be read now"  # not where the server is
+            assert client.body == b"the source could not be read"  # not where the server is
     assert len([text for text in caplog.messages if "cannot use Redis at 10.0.0.7" in text]) == 1
     await log.append("n", "a")
     await log.end("n")

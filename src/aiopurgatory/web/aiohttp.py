@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Final
 
-from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .answer import DisconnectedError, Refusals
 from .connected import Client, client
@@ -69,14 +68,6 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
         task = context.run(asyncio.ensure_future, handler(request))
         try:
             await asyncio.wait([task])  # and do not cancel it. A cancelled shield() reports its error, from 3.14 on.
-            if task.cancelled() and BEGUN not in request:  # aiohttp would leave the client without an answer
-                raise PurgatoryClosedError("a wait of the handler was cancelled")
-            return task.result()
-        except Exception as exc:
-            answer = None if BEGUN in request else refusals.answer_handler(exc)
-            if answer is None:
-                raise
-            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
         except asyncio.CancelledError:
             if here.blocks is None or task.done():
                 task.cancel()
@@ -85,6 +76,13 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
             deserted.add(task)
             task.add_done_callback(end)
             raise
+        try:
+            return task.result()
+        except (Exception, asyncio.CancelledError) as exc:  # which aiohttp would leave without an answer
+            answer = None if BEGUN in request else refusals.answer_handler(exc)
+            if answer is None:
+                raise
+            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
 
     async def note_begin(request: web.Request, response: web.StreamResponse) -> None:
         request[BEGUN] = True

@@ -178,8 +178,13 @@ class Refusals:
             return Answer(503, b"", [*headers, (b"connection", b"close")])
         return Answer(503, text, [*headers, PLAIN_TEXT])
 
-    def answer_handler(self, exc: Exception) -> Answer | None:
-        """Return the answer for *exc*, which has left a handler, maybe in a group; None: it is none of ours."""
+    def answer_handler(self, exc: Exception | asyncio.CancelledError) -> Answer | None:
+        """Return the answer for *exc*, which has left a handler, maybe in a group; None: it is none of ours.
+
+        A CancelledError is that of its wait, as by cancel_for_key(), if nobody has cancelled the handler's task.
+        """
+        if isinstance(exc, asyncio.CancelledError):
+            exc = PurgatoryClosedError("a wait of the handler was cancelled")
         while isinstance(exc, ExceptionGroup) and exc.split(_OF_HANDLERS)[1] is None:
             exc = exc.exceptions[0]
         return self.answer(exc) if isinstance(exc, _OF_HANDLERS) else None
@@ -204,17 +209,17 @@ class Outages:
         except (Exception, asyncio.CancelledError) as exc:  # a closed pool may raise CancelledError
             if is_answer(exc) or cancellations():
                 raise
-            self.note(exc)
-            raise ReadFailedError("the source could not be read") from exc
+            raise self.failed(exc) from exc
 
-    def note(self, exc: BaseException) -> None:
-        """Log *exc*, if it is time."""
+    def failed(self, exc: BaseException) -> ReadFailedError:
+        """Log *exc*, if it is time. Returns: what clients are told: not where the server is."""
         self._failed += 1
         now = asyncio.get_running_loop().time()
         if now >= self._next:
             self._next = now + LOG_EVERY
             text = "%s cannot be read, and clients are answered 503: %r; failed calls so far: %d"
             logger.error(text, self._what, exc, self._failed, exc_info=exc)
+        return ReadFailedError("the source could not be read")
 
 
 def is_answer(exc: BaseException) -> bool:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
 from functools import cache, partial
-from types import TracebackType
 from typing import Any, Final, final
 
 from ..arguments import require_function
 from ..clock import cancellations
-from .answer import NO_BODY, Answer, DisconnectedError, UnreadBodyError
+from .answer import NO_BODY, Answer, DisconnectedError, UnreadBodyError, logger
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -23,8 +21,6 @@ Send = Callable[[Message], Awaitable[None]]
 Ended = Callable[[Exception | None], object]
 #: Calls what it is given when the client disconnects. Returns: stops that.
 Listen = Callable[[Ended], Callable[[], object]]
-
-logger = logging.getLogger("aiopurgatory")
 
 #: The most messages to receive once the body is whole. A server sends only the disconnect. A test's stand-in for a
 #: server may send the same message at every call: then it never sends a disconnect.
@@ -71,15 +67,14 @@ async def next_message(receive: Receive) -> Message:
     """Return the next message of a request; a disconnect if *receive* raises: nothing more is heard of its client."""
     try:
         message: Message = await receive()
+        return message
     except asyncio.CancelledError:
         if cancellations():
-            raise
-        return DISCONNECT  # it was cancelled within the server
+            raise  # else it was cancelled within the server
     except Exception as exc:
         if not isinstance(exc, OSError):
             logger.warning("receive() raised %r; the request ends as if its client had disconnected", exc)
-        return DISCONNECT
-    return message
+    return DISCONNECT
 
 
 def ignore() -> None:
@@ -127,8 +122,7 @@ class Client:
 
     def listener(self) -> Listen:
         """Return what listens for the disconnect. From now on, the handler counts as one that does."""
-        if self.blocks is None:
-            self.blocks = []
+        self.blocks = self.blocks or []
         return self.listen
 
     def listen(self, ended: Ended) -> Callable[[], object]:
@@ -290,10 +284,8 @@ def listener(receive: Any, dropped: Callable[[], object] = _warn_of_body) -> Lis
         return owner.listener()
     if receive is None:
         return None
-    by_receive = partial(listen, receive, dropped)
-    if not callable(receive):
-        require_function("receive", receive)
-    return by_receive
+    require_function("receive", receive)
+    return partial(listen, receive, dropped)
 
 
 @final
@@ -316,15 +308,12 @@ class Connected:
         if task is None or self._task is not None:
             raise RuntimeError("a while_connected() block must be entered in a task, and once")
         self._task, self._cancelling = task, task.cancelling()
-        self._stop: Callable[[], object] | None = self._listen(self._end)
+        self._stop = self._listen(self._end)
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        stop, self._stop = self._stop, None  # it refers to this: cut the cycle
-        assert stop is not None
+    async def __aexit__(self, exc_type: object, exc: object, traceback: object) -> None:
         assert self._task is not None
-        stop()
+        self._stop()
+        del self._stop  # it refers to this: cut the cycle
         if self._reason is not None:
             is_alone = self._task.uncancel() <= self._cancelling  # nothing else has cancelled the task
             if is_alone and isinstance(exc, asyncio.CancelledError):

@@ -119,21 +119,18 @@ class ClientOperation(DelayedOperation[None], Generic[K]):
 
     def listen(self, listen: Listen) -> None:
         """Cancel this when the client disconnects, until stop_listening()."""
-        self._stop = listen(self._ended)
+        self._stop = listen(self.disconnected)
 
     def stop_listening(self) -> None:
         if self._stop is not None:
             self._stop()
             self._stop = None  # it refers to this: cut the cycle, so that no poll needs the garbage collector
 
-    def leave(self) -> None:
-        """Cancel this, because the client has disconnected."""
-        self.left = True
-        self.cancel()
-
-    def _ended(self, error: Exception | None) -> None:
+    def disconnected(self, error: Exception | None = None) -> None:
+        """Cancel this, because the client has disconnected; or fail with the reason why that would not be noticed."""
         if error is None:
-            self.leave()
+            self.left = True
+            self.cancel()
         else:
             self.fail(error)
 
@@ -248,7 +245,7 @@ class Desk:
         self.refusals: Final = Refusals(self.policy.retry_after)
         #: Open streams.
         self.streams = 0
-        #: Answers by status.
+        #: Answers by status, each counted when it begins.
         self.answered: Final = Counter[int]()
         #: Keys to notify after a linger, from other threads.
         self.handover = Handover(core_of(purgatory).turn_budget)
@@ -319,13 +316,9 @@ class Desk:
     def refuse(self, exc: Exception) -> Answer:
         """Return the answer for *exc*, and count it."""
         answer = self.refusals.answer(exc)
-        self.count(answer.status)
+        self.answered[answer.status] += 1
         return answer
 
     def unanswered(self, is_deserted: bool) -> Answer:
         """Return the answer to a client that has left, or else that the server cuts off, and count it."""
         return self.refuse(DisconnectedError() if is_deserted else PurgatoryClosedError("the server stops"))
-
-    def count(self, status: int) -> None:
-        """Count an answer when it begins."""
-        self.answered[status] += 1

@@ -12,7 +12,7 @@ from ..streams import Event, EventLog, StoreError
 from ..streams.log import position_in
 from ..streams.position import Position
 from ..streams.tail import SPREAD
-from .answer import NO_STORE, VARY, Answer, Outages, ReadFailedError, resume_from
+from .answer import NO_STORE, VARY, Answer, Outages, resume_from
 from .desk import Desk, Parked, Policy
 from .poll import Content, LongPoll
 from .request import PollRequest, entity_tags
@@ -36,12 +36,7 @@ class LogEvents(Content[Any]):
         self.log = log
         # An unknown topic is waited for, then there is a 404 to send. If it is an empty one, nothing is waited for.
         self.patience = 0.0 if log.unknown_timeout == inf else log.unknown_timeout * (1 + 2 * SPREAD)
-        self._outages = Outages(f"the log {log.name!r}")
-
-    def failed(self, exc: StoreError) -> ReadFailedError:
-        """Log *exc*. Returns: what clients are told: not where the server is."""
-        self._outages.note(exc)
-        return ReadFailedError("the events cannot be read now")
+        self.outages: Final = Outages(f"the log {log.name!r}")
 
     def feed(self, request: PollRequest[Any]) -> LogFeed:
         return LogFeed(self, request)
@@ -55,7 +50,7 @@ class LogEvents(Content[Any]):
         try:
             position = await feed.open()
             time = core_of(purgatory).loop.time
-            until = time() + (self.desk.policy.timeout(wait) if wait > 0 else 0.0)
+            until = time() + self.desk.policy.timeout(wait)
             # When the poll ends: later than its own wait if the first read of its topic needs the time.
             end = until if position.is_read else max(until, time() + FIRST_READ)
 
@@ -77,7 +72,7 @@ class LogEvents(Content[Any]):
                 is_over = parked[0].expired  # by its deadline, or by expire_all()
             return found or feed.rest(position)
         except StoreError as exc:
-            raise self.failed(exc) from exc
+            raise self.outages.failed(exc) from exc
         finally:
             feed.close()
 
@@ -133,7 +128,7 @@ class LogFeed(EventFeed):
                 await position.until_known(FIRST_READ)  # then there are heartbeats
             events = await position.next()
         except StoreError as exc:
-            raise self._events.failed(exc) from exc
+            raise self._events.outages.failed(exc) from exc
         self.is_over = position.is_over
         return b"".join([event.sse() for event in events])
 

@@ -8,7 +8,6 @@ from typing import final
 
 from ..clock import cancellations
 from ..purgatory import Purgatory
-from .answer import Answer
 from .connected import Inbox, Message, Receive, Scope, Send, client, send_answer
 from .desk import Desk
 from .signals import require_purgatory
@@ -72,7 +71,8 @@ class PurgatoryMiddleware:
         try:
             await self._app(scope, inbox.receive, inbox.send)
         except (Exception, asyncio.CancelledError) as exc:
-            answer = None if inbox.has_begun else self._answer(exc)
+            is_cancelled = isinstance(exc, asyncio.CancelledError) and cancellations() > 0
+            answer = None if inbox.has_begun or is_cancelled else self._desk.refusals.answer_handler(exc)
             if answer is None:
                 raise
             await send_answer(answer, send)
@@ -81,12 +81,6 @@ class PurgatoryMiddleware:
             if inbox.listening is not None:
                 inbox.listening.cancel()
                 inbox.listening = None  # its context refers to the inbox: cut the cycle
-
-    def _answer(self, exc: Exception | asyncio.CancelledError) -> Answer | None:
-        """Return the answer for *exc*, which has left a handler; None: it is none of ours."""
-        if isinstance(exc, asyncio.CancelledError):  # of the task, or else of its wait, as by cancel_for_key()
-            return None if cancellations() else self._desk.unanswered(is_deserted=False)
-        return self._desk.refusals.answer_handler(exc)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop, is_answered = asyncio.get_running_loop(), False

@@ -6,7 +6,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from math import ceil
-from types import MappingProxyType
 from typing import Any, Final, Generic, final
 
 from ..arguments import Items
@@ -19,7 +18,7 @@ from .request import MAX_FIELD, Fields, K, PollRequest, Respond, wait_in_query, 
 from .signals import SERVER_STOPS
 from .stream import EventAnswer, EventFeed, EventStream
 
-_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+_NO_FIELDS: Final[Mapping[str, str]] = {}
 
 
 class Content(ABC, Generic[K]):
@@ -116,7 +115,7 @@ async def answer_poll(content: Content[K], request: PollRequest[K]) -> Answer:
         answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
     if own is not None and answer.status < 400:
         answer = _own_answer(own, answer)
-    desk.count(answer.status)
+    desk.answered[answer.status] += 1
     return answer
 
 
@@ -137,13 +136,11 @@ def _own_answer(respond: Respond, polled: Answer) -> Answer:
         case bytes(body), int(status), Mapping() as headers if all(
             isinstance(value, str) for value in headers.values()
         ):
-            pass
-        case _:
-            rule = "a body of bytes, or (body, status, headers) with an int and a dict of str"
-            raise TypeError(f"respond must return {rule}, got {made!r:.100}")
-    own = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
-    raw_headers = [*[each for each in polled.raw_headers if each[0] not in own], *own.items()]
-    return Answer(status, b"" if status in NO_BODY else body, raw_headers, polled.version)
+            own = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
+            raw_headers = [*[each for each in polled.raw_headers if each[0] not in own], *own.items()]
+            return Answer(status, b"" if status in NO_BODY else body, raw_headers, polled.version)
+    rule = "a body of bytes, or (body, status, headers) with an int and a dict of str"
+    raise TypeError(f"respond must return {rule}, got {made!r:.100}")
 
 
 class Answering(Generic[K]):

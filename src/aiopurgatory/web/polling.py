@@ -149,14 +149,13 @@ class LongPolling(Starting, Answering[K]):
 
     def statistics(self) -> LongPollStatistics:
         """Return a snapshot: parked clients, cached bodies, and counts of answers."""
-        kept = self._kept
         return LongPollStatistics(
             name=self.name,
             clients=len(self._desk.places.newest),
             groups=len(self._desk.places.groups),
             streams=self._desk.streams,
-            bodies=len(kept),
-            body_bytes=kept.bytes,
+            bodies=len(self._kept),
+            body_bytes=self._kept.bytes,
             answered=dict(self._desk.answered),
             refused=dict(self._desk.refusals.by_reason),
         )
@@ -178,10 +177,19 @@ class LongPolling(Starting, Answering[K]):
             TypeError, ValueError: *key* is not hashable, or *limit* is no int >= 1.
             RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
         """
-        if self.policy.linger and self.purgatory.is_open:
-            notify_after(self.policy.linger, self.purgatory, key, limit)
-        else:
-            self.purgatory.notify(key, limit=limit)
+        purgatory, linger = self.purgatory, self.policy.linger
+        if linger and purgatory.is_open:
+            core_of(purgatory).loop.check_thread()
+            lingering: list[Any] = purgatory.waiting((Linger, key))
+            if lingering:
+                lingering[0].limit += checked_limit(limit)
+                return
+            if purgatory.waiting(key):
+                with suppress(PurgatoryFullError):  # it is full: at once
+                    purgatory.watch(Linger(purgatory, key, checked_limit(limit), linger), [(Linger, key)])
+                    announce_check(purgatory, key, True)
+                    return
+        purgatory.notify(key, limit=limit)
 
     def notify_all(self) -> None:
         """Call this when notifications may have been lost: checks every poll, as notify() does, without a linger.
@@ -256,22 +264,3 @@ class Linger(DelayedOperation[None]):
     def on_complete(self) -> None:
         announce_check(self._purgatory, self._key, False)
         self._purgatory.notify(self._key, limit=self.limit)
-
-
-def notify_after(seconds: float, purgatory: Purgatory, key: Hashable, limit: SupportsIndex | None) -> None:
-    """Notify *key* once for all calls within *seconds*, at their end.
-
-    At once if nothing waits under it, or the purgatory is full.
-    """
-    core_of(purgatory).loop.check_thread()
-    lingering: list[Any] = purgatory.waiting((Linger, key))
-    if lingering:
-        lingering[0].limit += checked_limit(limit)
-        return
-    if purgatory.waiting(key):
-        wait = Linger(purgatory, key, checked_limit(limit), seconds)
-        with suppress(PurgatoryFullError):
-            purgatory.watch(wait, [(Linger, key)])
-            announce_check(purgatory, key, True)
-            return
-    purgatory.notify(key, limit=limit)

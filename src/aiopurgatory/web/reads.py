@@ -112,7 +112,7 @@ class Kept(Generic[V]):
         """Keep *value*, of *size* bytes, in place of an earlier one, unless the resource or version is a long one."""
         self._drop(wanted)
         size += _ENTRY
-        if size <= self._max_bytes and is_short(wanted[0], wanted[1]):
+        if size <= self._max_bytes and len(wanted[1] or "") <= MAX_KEY and len(str(wanted[0])) <= MAX_KEY:
             self._entries[wanted] = value, size
             self.bytes += size
             while self.bytes > self._max_bytes:
@@ -121,11 +121,6 @@ class Kept(Generic[V]):
     def _drop(self, wanted: tuple[Any, ...]) -> None:
         _, size = self._entries.pop(wanted, (None, 0))
         self.bytes -= size
-
-
-def is_short(resource: Any, since: str | None) -> bool:
-    """Whether to keep the body for a client with these."""
-    return len(since or "") <= MAX_KEY and len(str(resource)) <= MAX_KEY
 
 
 @final
@@ -205,17 +200,17 @@ class Call:
 class Asking:
     """What awaits calls for one client. Once its time is up, it waits MAX_QUEUE seconds at most for a call to begin."""
 
-    __slots__ = ("_call", "_poll", "_since", "_timer", "is_late")
+    __slots__ = ("_give_up", "_since", "_timer", "is_late")
 
     def __init__(self) -> None:
         #: Whether its time is up.
         self.is_late = False
-        self._call: Call | None = None
-        self._poll: asyncio.Future[Any] | None = None
+        #: Ends its wait for a call, unless that has begun.
+        self._give_up: Callable[[], object] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, call: Call, poll: asyncio.Future[Any]) -> None:
-        self._call, self._poll = call, poll
+        self._give_up = partial(_give_up, call, poll)
         self._since = asyncio.get_running_loop().time()
         if self.is_late:
             self.hurry()
@@ -223,17 +218,18 @@ class Asking:
     def hurry(self) -> None:
         """Its time is up."""
         self.is_late = True
-        if self._poll is not None and self._timer is None:
+        if self._give_up is not None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(self._since + MAX_QUEUE, self._give_up)
 
     def end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._call = self._poll = self._timer = None
+        self._give_up = self._timer = None
 
-    def _give_up(self) -> None:
-        if self._call is not None and self._call.task is None and self._poll is not None and not self._poll.done():
-            self._poll.set_exception(SourceBusyError("the source is busy: a read could not begin in time"))
+
+def _give_up(call: Call, poll: asyncio.Future[Any]) -> None:
+    if call.task is None and not poll.done():
+        poll.set_exception(SourceBusyError("the source is busy: a read could not begin in time"))
 
 
 class Reader(Generic[K]):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable
-from contextlib import suppress
+from contextlib import closing, suppress
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
 
 from ..arguments import Items, require_function, require_items, require_plain_function
-from .answer import NO_STORE, REFUSALS, Answer, RequestError
+from .answer import NO_STORE, REFUSALS, Answer, RequestError, logger
 from .connected import Message, Receive, Scope, Send, deliver, ignore, is_disconnect, listener, send_answer, start_of
 from .poll import Answering, answer_poll
 from .polling import events_of
@@ -20,8 +19,6 @@ from .stream import EventStream
 
 if TYPE_CHECKING:
     from ..streams import EventLog
-
-logger = logging.getLogger("aiopurgatory")
 
 T = TypeVar("T")
 #: A function of a route. It is plain, or an ``async def``.
@@ -286,7 +283,7 @@ class EventRoute(Endpoint):
             return
         stream = await self._content.new_stream(request)
         # A task that is cancelled ends here as it would anyway. Otherwise the server would answer 500.
-        try:
+        with closing(stream):
             try:
                 answer = await stream.open(request)
             except asyncio.CancelledError:
@@ -301,8 +298,6 @@ class EventRoute(Endpoint):
                 last = b"" if first is None else await stream.go_on(_send_events(stream, unsent, first, send))
             except asyncio.CancelledError:
                 last = stream.last_words()
-        finally:
-            stream.close()
         if last is not None:
             # The stream's operation has ended, so the loop keeps the time. A server that stops may also cancel this.
             with suppress(TimeoutError, asyncio.CancelledError):
@@ -326,7 +321,7 @@ async def _send_events(stream: EventStream[Any], unsent: list[Message], chunk: b
         except (OSError, RuntimeError) as exc:
             if not is_disconnect(exc):
                 raise
-            stream.leave()
+            stream.disconnected()
             return
         if unsent:
             unsent.clear()

@@ -90,22 +90,19 @@ class States(Content[K]):
         feed, peek = StateFeed(self, request), self.reader.peek
         feed.is_late = wait <= 0
         if peek is None:
-            is_new = await self._await(feed, request, wait, parked)
+            timeout = self.desk.policy.timeout(wait)  # 0: one read
+            read = ReadPoll(core_of(self.desk.purgatory), request, timeout, feed.hurry)
+            self.desk.park(read, request, parked)
+            del read, request  # an exception keeps this frame, and a parked poll no more of it than it needs
+            is_new = await read_until(cast("AwaitedWait", parked[0]), feed.read_again)
         elif not (is_new := await feed.read(NO_CHECK)) and wait > 0:
             poll = LongPoll(request, self.desk.policy.timeout(wait), peek, feed.version)
             self.desk.park(poll, request, parked)
-            del poll, request  # an exception keeps this frame, and a parked poll no more of it than it needs
+            del poll, request  # as above
             await parked[0]
             feed.known, feed.is_late = (feed.version,), True
             is_new = await feed.read(NO_CHECK)
         return feed.answer(is_new, self._media_type)
-
-    async def _await(self, feed: StateFeed[K], request: PollRequest[K], wait: float, parked: Parked) -> bool | None:
-        timeout = self.desk.policy.timeout(wait) if wait > 0 else 0.0  # 0: one read
-        poll = ReadPoll(core_of(self.desk.purgatory), request, timeout, feed.hurry)
-        self.desk.park(poll, request, parked)
-        del poll, request  # as above
-        return await read_until(cast("AwaitedWait", parked[0]), feed.read_again)
 
 
 @final

@@ -111,41 +111,37 @@ class EventStream(StreamWait, ClientOperation[K]):
 
         If it raises, it is not open.
         """
+        desk, follows = self._desk, False
         try:
-            return await self._open(request)
+            first = await self._first(request)
+            if first or not self.feed.is_over or self.is_old():  # EventSource reconnects after any status but 204
+                first, follows = retry(desk.policy) + first, True
+        except ReplacedError as exc:  # a client learns that from an event
+            first = replaced(exc)
         except REFUSALS as exc:
-            self.close()
-            return self._desk.refuse(exc)
-        except BaseException:
-            self.close()
-            raise
+            return desk.refuse(exc)
+        finally:
+            if not follows:
+                self.close()
+        answer = Answer(200, first, list(_HEADERS)) if first else Answer(204, b"", [NO_STORE])
+        desk.answered[answer.status] += 1
+        return answer
 
-    async def _open(self, request: PollRequest[K]) -> Answer:
-        desk = self._desk
+    async def _first(self, request: PollRequest[K]) -> bytes:
+        """Park this, and return its first events. Raises: why it has ended."""
         if self.is_old():
             raise ExpiredError("the login has ended: until= is in the past")
-        desk.streams += 1
+        self._desk.streams += 1
         self.is_open = True
-        desk.place(self, request)
+        self._desk.place(self, request)
         if request.listen is not None:
             self.listen(request.listen)
         first: bytes | None = None
         with UntilEnded(self):
             first = await self.read()
-        if first is None:  # it has ended
-            reason = self._reason()
-            if not isinstance(reason, ReplacedError):  # a client learns that from an event
-                raise reason
-            first = replaced(reason)
-            self.close()
-        elif not first and self.feed.is_over and not self.is_old():  # EventSource reconnects after any other status
-            self.close()
-            desk.count(204)
-            return Answer(204, b"", [NO_STORE])
-        else:
-            first = retry(desk.policy) + first
-        desk.count(200)
-        return Answer(200, first, list(_HEADERS))
+        if first is None:
+            raise self._reason()
+        return first
 
     async def go_on(self, awaitable: Awaitable[bytes | None]) -> bytes | None:
         """Await *awaitable* until this ends.

@@ -91,8 +91,8 @@ NAMES = "allowed_hosts must be names without a port, such as .*, got "
 @pytest.mark.parametrize(
     ("error", "rule", "arguments"),
     [
-        (ValueError, "purgatories must name at least one purgatory, got none", {"purgatories": []}),
-        (ValueError, "allowed_hosts must name at least one host, got none", {"allowed_hosts": []}),
+        (ValueError, r"purgatories must be one or more instances, got \[\]", {"purgatories": []}),
+        (ValueError, r"allowed_hosts must be one or more names, got \[\]", {"allowed_hosts": []}),
         (TypeError, r"purgatories must be an iterable .* got (<.*>); pass \[\1\]", {"purgatories": Purgatory()}),
         (TypeError, r"buses must be an iterable of instances, got (<.*>); pass \[\1\]", {"buses": LocalBus()}),
         (TypeError, "allowed_hosts must be an iterable of names, got 'localhost'", {"allowed_hosts": "localhost"}),

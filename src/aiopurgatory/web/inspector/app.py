@@ -98,12 +98,10 @@ class Hosts:
     def __init__(self, allowed: Items[str]) -> None:
         require_items("allowed_hosts", allowed, "name")
         hosts = list(allowed)
+        require(bool(hosts), "allowed_hosts", "one or more names", hosts)
+        rule = "names without a port, such as 'example.com', '*.example.com', '[::1]' or '*'"
         for host in hosts:
-            if not isinstance(host, str) or not _ALLOWED.fullmatch(host.lower()):
-                rule = "names without a port, such as 'example.com', '*.example.com', '[::1]' or '*'"
-                raise ValueError(f"allowed_hosts must be {rule}, got {host!r}")
-        if not hosts:
-            raise ValueError("allowed_hosts must name at least one host, got none")
+            require(isinstance(host, str) and bool(_ALLOWED.fullmatch(host.lower())), "allowed_hosts", rule, host)
         self._names = {host.lower() for host in hosts}
         self._endings = tuple(name[1:] for name in self._names if name[:2] == "*.")
 
@@ -163,8 +161,7 @@ class Inspector:
         for each in shown:
             if not isinstance(each, Purgatory | LongPolling | EventLog):
                 raise TypeError(f"purgatories must be instances of Purgatory, LongPolling or EventLog, got {each!r}")
-        if not shown:
-            raise ValueError("purgatories must name at least one purgatory, got none")
+        require(bool(shown), "purgatories", "one or more instances", shown)
         for bus in beside:
             require(isinstance(bus, Bus), "buses", "instances of Bus", bus, TypeError)
         self._hosts = Hosts(allowed_hosts)
@@ -180,7 +177,7 @@ class Inspector:
         self._turns: WeakKeyDictionary[AbstractEventLoop, anyio.Lock] = WeakKeyDictionary()
         self._app = Starlette(
             routes=[
-                Route("/", self._page),
+                Route("/", _page(), methods=["GET"]),
                 Route("/state", state, methods=["GET"]),
                 Route("/search", self._search),
             ]
@@ -201,10 +198,6 @@ class Inspector:
             elif len(scope["query_string"]) > MAX_QUERY:
                 app = PlainTextResponse(f"The query must have at most {MAX_QUERY} bytes", 414)
         await app(scope, receive, send)
-
-    async def _page(self, request: Request) -> Response:
-        html, policy = _page()
-        return HTMLResponse(html, headers={"content-security-policy": policy})
 
     async def _search(self, request: Request) -> Response:
         view = self._views[self._number(request.scope)]
@@ -244,8 +237,8 @@ def _with_headers(send: Send) -> Send:
 
 
 @cache
-def _page() -> tuple[str, str]:
-    """The page, and a content security policy that allows only its own script and style."""
+def _page() -> Response:
+    """The page, with a content security policy that allows only its own script and style."""
     html, client = [files("aiopurgatory.web").joinpath(path).read_text("utf-8") for path in _PARTS]
     html = html.replace("// poll.js", client.replace("export ", ""))
 
@@ -265,4 +258,4 @@ def _page() -> tuple[str, str]:
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     ]
-    return html, "; ".join(rules)
+    return HTMLResponse(html, headers={"content-security-policy": "; ".join(rules)})

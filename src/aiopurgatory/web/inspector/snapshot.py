@@ -17,7 +17,7 @@ import reprlib
 import secrets
 import time
 import warnings
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import Context
 from dataclasses import asdict
@@ -128,28 +128,27 @@ def take_figures(purgatory: Purgatory, names: Names) -> Row:
         {"kind": kind[:MAX_NAME], "key": names.of_kind(key), "count": count}
         for kind, key, count in statistics["missed_kinds"]
     ]
-    counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
-    buckets: Counter[int] = Counter()
-    for level, first, _, count in timer.occupied():
-        wheel = timer.wheels[level]
-        bucket = (first - 1) // wheel.tick % wheel.size
-        counts[level][bucket * min(wheel.size, MAX_PARTS) // wheel.size] += count
-        buckets[level] += 1
-    rings = [
-        {
-            "level": wheel.level,
-            "tick": wheel.tick / NS,
-            "size": wheel.size,
-            "buckets": buckets[wheel.level],
-            "parts": min(wheel.size, MAX_PARTS),
-            "filled": sorted(counts[wheel.level].items()),
-        }
-        for wheel in timer.wheels
-    ]
+    rings = [take_ring(wheel) for wheel in timer.wheels]
     timed = len(timer)
     due = timed - sum(statistics["pending_by_level"])
     untimed = purgatory.num_delayed - (timed - statistics["timeouts"])
     return {"state": state, "statistics": statistics, "rings": rings, "due": due, "untimed": untimed}
+
+
+def take_ring(wheel: Any) -> Row:
+    """Return how many tasks each part of *wheel* has, where it has any."""
+    counts = [bucket.count for bucket in wheel.buckets]
+    filled, parts = Counter[int](), min(wheel.size, MAX_PARTS)
+    for place, count in enumerate(counts):
+        filled[place * parts // wheel.size] += count
+    return {
+        "level": wheel.level,
+        "tick": wheel.tick / NS,
+        "size": wheel.size,
+        "buckets": len(counts) - counts.count(0),
+        "parts": parts,
+        "filled": sorted((+filled).items()),
+    }
 
 
 def take_hands(purgatory: Purgatory) -> list[float]:
@@ -305,7 +304,7 @@ class View:
         new = take_figures(self.purgatory, self.names) | {"polling": polling, "log": log}
         if self.snapshot | new != self.snapshot:
             new |= await take_keys(self.purgatory, self.names)
-        new["buses"] = buses
+        new["buses"] = buses  # their ages change all the time: that costs no visit of the keys
         has_changed = self.snapshot | new != self.snapshot
         self.snapshot = self.snapshot | new
         self.number += has_changed
