@@ -183,7 +183,7 @@ class JoinBarrier(Collection, Generic[M]):
         join = self._members.remove(member)
         if join is not None:
             join.fail(JoinError(f"{described(member)} has left {described(self._key)}"))
-        self._purgatory.check_and_complete(self._key)
+        self.purgatory.check_and_complete(self._key)
         return True
 
     def replace(self, member: M, successor: M) -> bool:
@@ -221,13 +221,13 @@ class JoinBarrier(Collection, Generic[M]):
 
     def _watch(self, member: M) -> MemberJoin[M]:
         self._admit(member)
-        join = self._purgatory.watch(MemberJoin(self, member), [("join", self._key, member)])
+        join = self.purgatory.watch(MemberJoin(self, member), [("join", self._key, member)])
         # atomic: no await
         earlier = self._members.add(member, join)
         if earlier is not None:
             earlier.fail(JoinError(f"{described(member)} has joined {described(self._key)} again"))
         if self.is_closed:
-            self._purgatory.check_and_complete(self._key)
+            self.purgatory.check_and_complete(self._key)
             return join
         try:
             self._close()
@@ -237,7 +237,7 @@ class JoinBarrier(Collection, Generic[M]):
         return join
 
     def _check_thread(self) -> None:
-        core_of(self._purgatory).loop.check_thread()
+        core_of(self.purgatory).loop.check_thread()
 
     def _admit(self, member: M) -> None:
         """Raises: GroupFullError: *member* is new, and the group has max_members. RuntimeError: wrong thread."""
@@ -258,7 +258,7 @@ class JoinBarrier(Collection, Generic[M]):
             barrier = InitialDelayedJoin(self, self._initial_delay, inf if timeout is None else timeout)
         self._barrier = barrier
         try:
-            self._purgatory.watch(barrier, [self._key])
+            self.purgatory.watch(barrier, [self._key])
         except BaseException:
             self._barrier = None
             raise
