@@ -8,7 +8,7 @@ from typing import Any, Final, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_plain_function, require_seconds
-from ..core.kit import AwaitableOperation, Outcome, core_of, is_pending, require_plain
+from ..core.kit import AwaitableOperation, Outcome, core_of, is_pending, require_plain, seconds_of
 from ..delayed_operation import wait
 from ..purgatory import Purgatory
 from .thresholds import Collection
@@ -18,14 +18,12 @@ from .thresholds import Collection
 class DelayedHeartbeat(AwaitableOperation):
     """One member's session: it ends when a beat is missed, and only then. Its result: the member."""
 
-    __slots__ = ("_heartbeats", "member", "seconds")
+    __slots__ = ("_heartbeats", "member")
 
     def __init__(self, heartbeats: BaseHeartbeats, member: Hashable, seconds: float) -> None:
         super().__init__(seconds)
         self._heartbeats: Final = heartbeats
         self.member: Final = member
-        #: Its timeout after each beat.
-        self.seconds = seconds
 
     def __await__(self) -> Generator[Any, None, Any]:
         return wait(self)
@@ -37,7 +35,7 @@ class DelayedHeartbeat(AwaitableOperation):
         excused = heartbeats._excused(self.member)
         require_plain(excused, self, "excused")
         if excused:
-            heartbeats.purgatory.reschedule(self, self.seconds)
+            heartbeats.purgatory.reschedule(self, seconds_of(self))
         return False
 
     # Not in on_expiration(): its errors count as answers, but an error of the callback is a fault to report.
@@ -101,13 +99,11 @@ class BaseHeartbeats(Collection):
         Cost: O(levels); the first beat, as watch().
         """
         session = self._sessions.get(member)
-        seconds = self.timeout if session is None else session.seconds
+        seconds = self.timeout if session is None else seconds_of(session)
         if timeout is not None:
             require_seconds("timeout", timeout)
             seconds = float(timeout)
-        if session is not None and self._core.reschedule(session, seconds):
-            session.seconds = seconds
-        else:
+        if session is None or not self._core.reschedule(session, seconds):
             session = DelayedHeartbeat(self, member, seconds)
             self.purgatory.watch(session, ((self._key, member),))
             self._sessions[member] = session
