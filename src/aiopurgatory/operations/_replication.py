@@ -8,7 +8,7 @@ from typing import Any, Final, SupportsIndex, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_int, require_items
-from ..core.kit import AwaitableOperation, Outcome, is_pending, park_awaited
+from ..core.kit import AwaitableOperation, Failure, Outcome, is_pending, park_awaited
 from ..delayed_operation import wait
 from ..errors import DeadlineError, PurgatoryError
 from ..purgatory import Purgatory
@@ -16,12 +16,12 @@ from .thresholds import (
     Collection,
     Thresholds,
     as_int,
+    check_every_offset,
     error_at,
     key_of,
     leave,
     raise_value,
     refuse_other_thread,
-    set_failure,
 )
 
 
@@ -171,10 +171,11 @@ def recount(replicas: BaseReplicas) -> int:
         return 0
     count = len(replicas._offsets)
     if count >= least:
-        set_failure(waits, None)
+        waits._failure = None
         return raise_value(waits, min(replicas._offsets.values()))
     found = f"too few in-sync replicas of {described(waits.key)}: {count} (min_in_sync={least})"
-    return set_failure(waits, NotEnoughReplicasError(found))
+    waits._failure = Failure(NotEnoughReplicasError(found))  # until there are enough
+    return check_every_offset(waits)
 
 
 # several partitions

@@ -261,12 +261,6 @@ def error_at(thresholds: Thresholds, offset: int) -> Exception | None:
     return error
 
 
-def set_failure(thresholds: Thresholds, exc: Exception | None) -> int:
-    """Until the next call, fail every wait for an offset above the value with *exc*. Returns: how many ended."""
-    thresholds._failure = None if exc is None else Failure(exc)
-    return 0 if exc is None else check_every_offset(thresholds)
-
-
 def refuse_other_thread(thresholds: Thresholds) -> None:
     """Raises: RuntimeError: something waits, and the caller is in another thread than its loop."""
     # Invariants: I15.
