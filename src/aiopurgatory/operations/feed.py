@@ -217,11 +217,8 @@ class Feed(Collection, Generic[K, T]):
             ValueError: a size is negative, or *timeout* is NaN.
             Exception: raised by the source or by watch() of the purgatory.
         """
-        # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
         positions = {self._key: (self._source, offset)}
-        answers = await park_awaited(
-            self.purgatory, DelayedFetch(positions, timeout, min_bytes, max_bytes), (self._key,)
-        )
+        answers = await fetch(self.purgatory, positions, timeout=timeout, min_bytes=min_bytes, max_bytes=max_bytes)
         answer = answers.pop(self._key)
         if not isinstance(answer, SourceError):
             return answer
