@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Generic, TypeVar
 
-from ..arguments import Items, described, require_int, require_items, require_seconds
+from ..arguments import Items, described, require, require_int, require_items, require_seconds
 from ..core.kit import Outcome, core_of
 from ..delayed_operation import DelayedOperation
 from ..errors import PurgatoryClosedError
@@ -180,9 +180,7 @@ class JoinBarrier(Collection, Generic[M]):
         if not self.is_closed and not self._members.is_announced(member):
             with suppress(PurgatoryClosedError):
                 self._close()
-        join = self._members.remove(member)
-        if join is not None:
-            join.fail(JoinError(f"{described(member)} has left {described(self._key)}"))
+        self._fail_join(self._members.remove(member), member, "has left")
         self.purgatory.check_and_complete(self._key)
         return True
 
@@ -204,28 +202,20 @@ class JoinBarrier(Collection, Generic[M]):
         """
         # Source: Kafka GroupMetadata.replaceStaticMember (KIP-345).
         self._check_thread()
-        if successor in self._members:
-            raise ValueError(
-                f"successor must not be a member of {described(self._key)} yet, got {described(successor)}"
-            )
+        require(successor not in self._members, "successor", f"no member of {described(self._key)} yet", successor)
         if member not in self._members:
             return False
         # atomic: no await
         join = self._members.replace(member, successor)
         self._generation = self._generation.replace(member, successor)
-        if join is not None:
-            join.fail(
-                JoinError(f"{described(member)} was replaced by {described(successor)} in {described(self._key)}")
-            )
+        self._fail_join(join, member, f"was replaced by {described(successor)} in")
         return True
 
     def _watch(self, member: M) -> MemberJoin[M]:
         self._admit(member)
         join = self.purgatory.watch(MemberJoin(self, member), [("join", self._key, member)])
         # atomic: no await
-        earlier = self._members.add(member, join)
-        if earlier is not None:
-            earlier.fail(JoinError(f"{described(member)} has joined {described(self._key)} again"))
+        self._fail_join(self._members.add(member, join), member, "has again joined")
         if self.is_closed:
             self.purgatory.check_and_complete(self._key)
             return join
@@ -235,6 +225,11 @@ class JoinBarrier(Collection, Generic[M]):
             join.cancel()
             raise
         return join
+
+    def _fail_join(self, join: MemberJoin[M] | None, member: M, why: str) -> None:
+        """Fail the *join* of *member*, if it has one."""
+        if join is not None:
+            join.fail(JoinError(f"{described(member)} {why} {described(self._key)}"))
 
     def _check_thread(self) -> None:
         core_of(self.purgatory).loop.check_thread()
