@@ -116,8 +116,7 @@ class BaseReplicas(Collection):
                 f"cannot drop {described(replica)}, which is not in sync; in sync are {described(list(self._offsets))}"
             )
         if replica == self._leader:
-            role = "the leader" if len(self._offsets) > 1 else "the last in-sync replica"
-            raise ValueError(f"cannot drop {described(replica)}, {role}; call fail() if the leader is gone")
+            raise ValueError(f"cannot drop {described(replica)}, the leader; call fail() if the leader is gone")
         refuse_other_thread(self._waits)
         del self._offsets[replica]
         return recount(self)
