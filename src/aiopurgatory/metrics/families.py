@@ -160,6 +160,8 @@ LOG: Final = (
     _log("log_abandoned_runs", "Runs ended because their producers were lost", "abandoned"),
 )
 FAMILIES: Final = (*PURGATORY, *BUS, *POLLING, *LOG)
+#: By the name of the class of a snapshot: aiopurgatory.web and aiopurgatory.streams need not be imported for it.
+READ_FROM: Final = {"Statistics": PURGATORY, "BusStatistics": BUS, "LongPollStatistics": POLLING, "LogStatistics": LOG}
 #: The heads of the histograms, as a Family has one.
 WAIT: Final = ("aiopurgatory_wait_seconds", "Time from watch to the end", ("purgatory", "kind", "outcome"))
 LATENESS: Final = ("aiopurgatory_lateness_seconds", "Time from deadline to expiration", ("purgatory", "kind"))
@@ -168,16 +170,6 @@ WORKER: Final = (
     "aiopurgatory_worker_pid",
     "Process that these metrics are of: of this worker only. PROMETHEUS_MULTIPROC_DIR adds up all workers",
 )
-
-
-def families_of(statistics: object) -> tuple[Family, ...]:
-    """The metrics that a snapshot has the values of."""
-    if isinstance(statistics, Statistics):
-        return PURGATORY
-    if isinstance(statistics, BusStatistics):
-        return BUS
-    # Not by isinstance(): aiopurgatory.web and aiopurgatory.streams would have to be imported for that.
-    return POLLING if isinstance(getattr(statistics, "refused", None), dict) else LOG
 
 
 class LastValues:
@@ -191,7 +183,7 @@ class LastValues:
     def look(self, subject: Any) -> Iterator[tuple[Family, Labels, float]]:
         """Yield the new value of each gauge, and the increase of each counter since the last look at *subject*."""
         last, statistics = self._last.setdefault(subject, {}), subject.statistics()
-        for family in families_of(statistics):
+        for family in READ_FROM[type(statistics).__name__]:
             for more_labels, value in family.read(statistics):
                 labels = (statistics.name, *more_labels)
                 before = last.get((family, labels), 0)
