@@ -65,12 +65,11 @@ class BaseHeartbeats(Collection):
         excused: Callable[[Any], Any] | None = None,
     ) -> None:
         super().__init__(purgatory, key)
-        require_seconds("timeout", timeout)
         require_plain_function("on_missed", on_missed)
         if excused is not None:
             require_plain_function("excused", excused)
         #: Seconds without a beat after which a session ends, unless its member was given others.
-        self.timeout: Final = float(timeout)
+        self.timeout: Final = float(require_seconds("timeout", timeout))
         self._on_missed: Final = on_missed
         self._excused: Final = excused
         self._core: Final = core_of(purgatory)  # a beat through the purgatory's method costs a fifth more
@@ -101,8 +100,7 @@ class BaseHeartbeats(Collection):
         session = self._sessions.get(member)
         seconds = self.timeout if session is None else seconds_of(session)
         if timeout is not None:
-            require_seconds("timeout", timeout)
-            seconds = float(timeout)
+            seconds = float(require_seconds("timeout", timeout))
         if session is None or not self._core.reschedule(session, seconds):
             session = DelayedHeartbeat(self, member, seconds)
             self.purgatory.watch(session, ((self._key, member),))

@@ -50,8 +50,7 @@ class BaseReplicas(Collection):
     ) -> None:
         super().__init__(purgatory, key)
         self._waits: Final = Thresholds(purgatory, key, start=start)
-        require_int("min_in_sync", min_in_sync, 1)
-        self._min_in_sync: Final = as_int("min_in_sync", min_in_sync)
+        self._min_in_sync: Final = require_int("min_in_sync", min_in_sync, 1)
         require_items("replicas", replicas, "name")
         if isinstance(replicas, (set, frozenset)):
             raise TypeError(f"replicas must have an order, the leader first, got the set {described(replicas)}")

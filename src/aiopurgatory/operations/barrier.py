@@ -82,12 +82,11 @@ class JoinBarrier(Collection, Generic[M]):
     ) -> None:
         super().__init__(purgatory, key)
         self.rebalance_timeout = rebalance_timeout
-        require_seconds("initial_delay", initial_delay)
         if max_members is not None:
             require_int("max_members", max_members, 1)
         require_items("expected", expected, "member")
         self._members: Members[M, MemberJoin[M]] = Members(expected)
-        self._initial_delay = initial_delay
+        self._initial_delay = require_seconds("initial_delay", initial_delay)
         self._max_members = max_members
         self._generation: Generation[M] = Generation(0, (), ())
         self._barrier: DelayedJoin | None = None  # while it is closed

@@ -58,10 +58,8 @@ class DelayedFetch(DelayedOperation[dict[K, T | SourceError]]):
         max_bytes: int | None,
     ) -> None:
         super().__init__(timeout)
-        require_int("min_bytes", min_bytes, 0)
-        self._max_bytes = sys.maxsize if max_bytes is None else max_bytes
-        require_int("max_bytes", self._max_bytes, 0)
-        self._min_bytes = min(min_bytes, self._max_bytes)
+        self._max_bytes = require_int("max_bytes", sys.maxsize if max_bytes is None else max_bytes, 0)
+        self._min_bytes = min(require_int("min_bytes", min_bytes, 0), self._max_bytes)
         self._positions = positions
 
     def try_complete(self) -> bool:

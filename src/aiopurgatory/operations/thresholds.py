@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Hashable
 from heapq import heappop, heappush
-from typing import Any, Final, SupportsFloat, SupportsIndex, cast, final
+from typing import Any, Final, SupportsFloat, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
@@ -294,6 +294,4 @@ def check_every_offset(thresholds: Thresholds) -> int:
 
 def as_int(parameter: str, value: object) -> int:
     """Return *value*, the argument for *parameter*. Raises: TypeError: it is not an int."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        require_int(parameter, value)
-    return cast(int, value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else require_int(parameter, value)
