@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from ..core.kit import Outcome
 from ..purgatory import Purgatory
-from .families import FAMILIES, LATENESS, WAIT, WORKER, Family, Labels, LastValues, histogram_of
+from .families import LATENESS, WAIT, WORKER, Instruments, Labels, histogram_of
 from .histograms import LATENESS_SECONDS, OUTCOMES, WAIT_SECONDS, Histogram, HistogramObserver, KindHistograms
 
 #: Classes of operations that get histograms of their own; later ones share one, OTHER.
@@ -84,8 +84,7 @@ class Metrics(HistogramObserver):
         # Otherwise this collects from the instruments: by themselves, they also export when each was created.
         shared = registry if "PROMETHEUS_MULTIPROC_DIR" in os.environ else None
         self._shared = None if shared is None else SharedHistograms(shared)
-        self._instruments = {family: family.instrument(shared) for family in FAMILIES}
-        self._values = LastValues()
+        self._instruments = Instruments(shared)
         #: Of the instruments: a scrape may come in another thread.
         self._moving = Lock()
         if self._shared is None:
@@ -99,8 +98,8 @@ class Metrics(HistogramObserver):
         if self._open.pop(what, None) is None:
             return
         with self._moving:
-            self._move(self._values.look(what))
-            self._move(self._values.forget_gauges(what))
+            self._instruments.look(what)
+            self._instruments.forget_gauges(what)
 
     def _publish(self, subject: Any, opening: object) -> None:
         """Move the instruments to the values of *subject*; shared ones regularly, until this *opening* of it ends."""
@@ -111,15 +110,7 @@ class Metrics(HistogramObserver):
             # In an empty context: a request may open the subject, which lives longer.
             loop.call_later(PUBLISH_INTERVAL, self._publish, subject, opening, context=Context())
         with self._moving:
-            self._move(self._values.look(subject))  # it may raise, as when the disk is full
-
-    def _move(self, values: Iterator[tuple[Family, Labels, float]]) -> None:
-        for family, labels, value in values:
-            instrument = self._instruments[family].labels(*labels)
-            if isinstance(instrument, Gauge):
-                instrument.set(value)
-            else:
-                instrument.inc(value)
+            self._instruments.look(subject)  # it may raise, as when the disk is full
 
     def _histograms_of(self, purgatory: Purgatory, kind: type) -> KindHistograms:
         # A class may be named anything, but a scrape is UTF-8.
@@ -138,12 +129,13 @@ class Metrics(HistogramObserver):
         """Yield all metrics with their current values."""
         with self._moving:
             subjects = list(self._open)  # what closes meanwhile waits for this, and is forgotten after it
-            for instrument in self._instruments.values():
+            instruments = self._instruments.by_family.values()
+            for instrument in instruments:
                 if isinstance(instrument, Gauge):
                     instrument.clear()  # of the closed ones
             for subject in subjects:
-                self._move(self._values.look(subject))
-            metrics = [metric for instrument in self._instruments.values() for metric in instrument.collect()]
+                self._instruments.look(subject)
+            metrics = [metric for instrument in instruments for metric in instrument.collect()]
         for metric in metrics:
             metric.samples[:] = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
