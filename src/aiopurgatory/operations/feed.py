@@ -215,8 +215,11 @@ class Feed(Collection, Generic[K, T]):
             ValueError: a size is negative, or *timeout* is NaN.
             Exception: raised by the source or by watch() of the purgatory.
         """
+        # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
         positions = {self._key: (self._source, offset)}
-        answers = await fetch(self.purgatory, positions, timeout=timeout, min_bytes=min_bytes, max_bytes=max_bytes)
+        answers = await park_awaited(
+            self.purgatory, DelayedFetch(positions, timeout, min_bytes, max_bytes), (self._key,)
+        )
         answer = answers.pop(self._key)
         if not isinstance(answer, SourceError):
             return answer
