@@ -133,8 +133,7 @@ class Thresholds(Collection):
         return f"<{type(self).__name__} {described(self._key)} value={self.value} waiting={len(self)}>"
 
     def __len__(self) -> int:
-        purgatory = self.purgatory
-        return sum([len(purgatory.waiting(key_of(self, offset))) for offset in self._queue.waiting])
+        return sum([len(self.purgatory.waiting(key_of(self, offset))) for offset in self._queue.waiting])
 
     @property
     def value(self) -> int:
