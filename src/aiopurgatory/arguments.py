@@ -68,12 +68,16 @@ def require(holds: bool, parameter: str, rule: str, value: object, error: type[E
         raise error(f"{parameter} must be {rule}, got {described(value)}")
 
 
-def require_int(parameter: str, value: object, least: int | None = None) -> None:
-    """Raises: TypeError: *value* is not an int (a bool is not one either); ValueError: it is less than *least*."""
+def require_int(parameter: str, value: object, least: int | None = None) -> int:
+    """Return *value*.
+
+    Raises: TypeError: it is not an int (a bool is not one either); ValueError: it is less than *least*.
+    """
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{parameter} must be an int, got {described(value)}")
     if least is not None:
         require(value >= least, parameter, f">= {least}", value)
+    return value
 
 
 def require_number(parameter: str, value: object, rule: str = "a number") -> float:
@@ -83,10 +87,12 @@ def require_number(parameter: str, value: object, rule: str = "a number") -> flo
     return value
 
 
-def require_seconds(parameter: str, value: object, least: float = 0.0, most: float = inf) -> None:
-    """Raises: TypeError: *value* is not a number; ValueError: it is NaN, or not between *least* and *most*."""
+def require_seconds(parameter: str, value: object, least: float = 0.0, most: float = inf) -> float:
+    """Return *value*. Raises: TypeError: it is no number; ValueError: it is NaN, or not from *least* to *most*."""
+    seconds = require_number(parameter, value, "a number of seconds")
     rule = f">= {least:g} s" if most == inf else f"from {least:g} to {most:g} s"
-    require(least <= require_number(parameter, value, "a number of seconds") <= most, parameter, rule, value)
+    require(least <= seconds <= most, parameter, rule, value)
+    return seconds
 
 
 def require_settings(tick: object, wheel_size: object, purge_interval: object) -> None:

@@ -149,7 +149,7 @@ class Both:
 
     def replace(self, member: str, successor: str) -> None:
         if successor in self.naive.members:
-            with pytest.raises(ValueError, match="successor must not be a member"):
+            with pytest.raises(ValueError, match="successor must be no member"):
                 self.group.replace(member, successor)
         else:
             self.fails(member, "replaced")

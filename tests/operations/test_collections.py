@@ -221,7 +221,9 @@ async def test_barrier_ends_the_join_of_a_member(purgatory: Purgatory, name: str
         assert group.replace(member, Unshowable())
     else:
         (await begun(group.join(member))).cancel()
-    with pytest.raises(JoinError, match=r"^<Unshowable> (has left|was replaced by <Unshowable> in|has joined) <Unsh"):
+    with pytest.raises(
+        JoinError, match=r"^<Unshowable> (has left|was replaced by <Unshowable> in|has again joined) <Unsh"
+    ):
         await task
     check_invariants(purgatory)
 

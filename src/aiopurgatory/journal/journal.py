@@ -124,8 +124,6 @@ class Journal(Recorder, Starting):
     ) -> None:
         for parameter, value in (("share", share), ("failed_share", failed_share)):
             require(0.0 < require_number(parameter, value) <= 1.0, parameter, "> 0 and <= 1", value)
-        require_seconds("seconds_per_file", seconds_per_file, 0.001, 1e9)
-        require_seconds("snapshot_seconds", snapshot_seconds, 0.001, 1e9)
         require_int("rows_per_file", rows_per_file, 1)
         require(isinstance(salt, bytes), "salt", "bytes", salt, TypeError)
         require(len(salt) <= 64, "salt", "<= 64 bytes", len(salt))
@@ -136,8 +134,8 @@ class Journal(Recorder, Starting):
         require("://" not in str(folder), "folder", "a local path; copy its files to other stores", folder)
         #: The name of this run of this process, in every row and file.
         self.instance = ""
-        self._seconds_per_file = seconds_per_file
-        self._snapshot_seconds = snapshot_seconds
+        self._seconds_per_file = require_seconds("seconds_per_file", seconds_per_file, 0.001, 1e9)
+        self._snapshot_seconds = require_seconds("snapshot_seconds", snapshot_seconds, 0.001, 1e9)
         self._snapshots: deque[dict[str, Any]] = deque(maxlen=MOST_SNAPSHOTS)
         self._last_file = 0  # its number
         self._files = 0

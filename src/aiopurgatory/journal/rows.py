@@ -6,19 +6,17 @@ A row is one number in each of eight lists and has no object of its own, which t
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable
 from contextlib import suppress
 from hashlib import blake2b
 from logging import getLogger
 from random import random
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described
 from ..core.kit import AwaitableOperation, Observer, Outcome, is_missed, keys_of, seconds_of
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
 
 logger = getLogger("aiopurgatory.journal")
 

@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from ..core.kit import Outcome
 from ..purgatory import Purgatory
-from .families import FAMILIES, LATENESS, WAIT, WORKER, Family, Labels, LastValues, histogram_of
+from .families import LATENESS, WAIT, WORKER, Instruments, Labels, histogram_of
 from .histograms import LATENESS_SECONDS, OUTCOMES, WAIT_SECONDS, Histogram, HistogramObserver, KindHistograms
 
 #: Classes of operations that get histograms of their own; later ones share one, OTHER.
@@ -84,47 +84,33 @@ class Metrics(HistogramObserver):
         # Otherwise this collects from the instruments: by themselves, they also export when each was created.
         shared = registry if "PROMETHEUS_MULTIPROC_DIR" in os.environ else None
         self._shared = None if shared is None else SharedHistograms(shared)
-        self._instruments = {family: family.instrument(shared) for family in FAMILIES}
-        self._values = LastValues()
+        self._instruments = Instruments(shared)
         #: Of the instruments: a scrape may come in another thread.
         self._moving = Lock()
-        self._timers: dict[Any, asyncio.TimerHandle] = {}
         if self._shared is None:
             registry.register(self)
 
     def opened(self, what: Any) -> None:
         self._open[what] = {}
-        self._cancel_timer(what)
-        self._publish(what)  # now: a log that opens again counts from 0
+        self._publish(what, self._open[what])  # now: a log that opens again counts from 0
 
     def closed(self, what: Any) -> None:
         if self._open.pop(what, None) is None:
             return
-        self._cancel_timer(what)
         with self._moving:
-            self._move(self._values.look(what))
-            self._move(self._values.forget_gauges(what))
+            self._instruments.look(what)
+            self._instruments.forget_gauges(what)
 
-    def _cancel_timer(self, subject: Any) -> None:
-        if subject in self._timers:
-            self._timers.pop(subject).cancel()
-
-    def _publish(self, subject: Any) -> None:
-        """Move the instruments to the values of *subject*; shared ones regularly."""
+    def _publish(self, subject: Any, opening: object) -> None:
+        """Move the instruments to the values of *subject*; shared ones regularly, until this *opening* of it ends."""
+        if self._open.get(subject) is not opening:
+            return
         if self._shared is not None:
             loop = asyncio.get_running_loop()
             # In an empty context: a request may open the subject, which lives longer.
-            self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject, context=Context())
+            loop.call_later(PUBLISH_INTERVAL, self._publish, subject, opening, context=Context())
         with self._moving:
-            self._move(self._values.look(subject))  # it may raise, as when the disk is full
-
-    def _move(self, values: Iterator[tuple[Family, Labels, float]]) -> None:
-        for family, labels, value in values:
-            instrument = self._instruments[family].labels(*labels)
-            if isinstance(instrument, Gauge):
-                instrument.set(value)
-            else:
-                instrument.inc(value)
+            self._instruments.look(subject)  # it may raise, as when the disk is full
 
     def _histograms_of(self, purgatory: Purgatory, kind: type) -> KindHistograms:
         # A class may be named anything, but a scrape is UTF-8.
@@ -132,11 +118,8 @@ class Metrics(HistogramObserver):
         kinds = {kind for _, kind in self._histograms}
         if name not in kinds and len(kinds) >= MAX_KINDS:
             name = OTHER
-        labels = (purgatory.name, name)
-        if labels not in self._histograms:
-            forward = None if self._shared is None else self._shared.forward(*labels)
-            self._histograms[labels] = KindHistograms(forward)
-        return self._histograms[labels]
+        forward = None if self._shared is None else self._shared.forward(purgatory.name, name)
+        return self._histograms.setdefault((purgatory.name, name), KindHistograms(forward))
 
     def describe(self) -> Iterator[Metric]:
         """Yield the same as collect(), for the registry, which reads the names."""
@@ -146,12 +129,13 @@ class Metrics(HistogramObserver):
         """Yield all metrics with their current values."""
         with self._moving:
             subjects = list(self._open)  # what closes meanwhile waits for this, and is forgotten after it
-            for instrument in self._instruments.values():
+            instruments = self._instruments.by_family.values()
+            for instrument in instruments:
                 if isinstance(instrument, Gauge):
                     instrument.clear()  # of the closed ones
             for subject in subjects:
-                self._move(self._values.look(subject))
-            metrics = [metric for instrument in self._instruments.values() for metric in instrument.collect()]
+                self._instruments.look(subject)
+            metrics = [metric for instrument in instruments for metric in instrument.collect()]
         for metric in metrics:
             metric.samples[:] = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric

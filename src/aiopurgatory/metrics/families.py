@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -160,6 +160,8 @@ LOG: Final = (
     _log("log_abandoned_runs", "Runs ended because their producers were lost", "abandoned"),
 )
 FAMILIES: Final = (*PURGATORY, *BUS, *POLLING, *LOG)
+#: By the name of the class of a snapshot: aiopurgatory.web and aiopurgatory.streams need not be imported for it.
+READ_FROM: Final = {"Statistics": PURGATORY, "BusStatistics": BUS, "LongPollStatistics": POLLING, "LogStatistics": LOG}
 #: The heads of the histograms, as a Family has one.
 WAIT: Final = ("aiopurgatory_wait_seconds", "Time from watch to the end", ("purgatory", "kind", "outcome"))
 LATENESS: Final = ("aiopurgatory_lateness_seconds", "Time from deadline to expiration", ("purgatory", "kind"))
@@ -170,49 +172,42 @@ WORKER: Final = (
 )
 
 
-def families_of(statistics: object) -> tuple[Family, ...]:
-    """The metrics that a snapshot has the values of."""
-    if isinstance(statistics, Statistics):
-        return PURGATORY
-    if isinstance(statistics, BusStatistics):
-        return BUS
-    # Not by isinstance(): aiopurgatory.web and aiopurgatory.streams would have to be imported for that.
-    return POLLING if isinstance(getattr(statistics, "refused", None), dict) else LOG
+class Instruments:
+    """The instruments of all metrics, and the values of all subjects at the last look at each."""
 
-
-class LastValues:
-    """The values of all subjects at the last look at each."""
-
-    def __init__(self) -> None:
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        self.by_family: Final = {family: family.instrument(registry) for family in FAMILIES}
         self._last: WeakKeyDictionary[Any, dict[tuple[Family, Labels], float]] = WeakKeyDictionary()
         #: The gauges of all subjects, added up.
         self._sums: defaultdict[tuple[Family, Labels], float] = defaultdict(float)
 
-    def look(self, subject: Any) -> Iterator[tuple[Family, Labels, float]]:
-        """Yield the new value of each gauge, and the increase of each counter since the last look at *subject*."""
+    def look(self, subject: Any) -> None:
+        """Move them to the values of *subject*."""
         last, statistics = self._last.setdefault(subject, {}), subject.statistics()
-        for family in families_of(statistics):
+        for family in READ_FROM[type(statistics).__name__]:
             for more_labels, value in family.read(statistics):
                 labels = (statistics.name, *more_labels)
                 before = last.get((family, labels), 0)
                 last[family, labels] = value
-                if family.gauge:
-                    yield family, labels, self._moved(family, labels, value - before)
-                else:  # a bus that is started again counts from 0
-                    yield family, labels, value - before if value >= before else value
+                # The counters of a bus that is started again count from 0.
+                self._move(family, labels, value - before if family.gauge or value >= before else value)
 
-    def forget_gauges(self, subject: Any) -> Iterator[tuple[Family, Labels, float]]:
-        """Yield the new value of each gauge without *subject*, which has closed."""
+    def forget_gauges(self, subject: Any) -> None:
+        """Move the gauges to their values without *subject*, which has closed."""
         last = self._last[subject]
         for family, labels in [each for each in last if each[0].gauge]:
-            yield family, labels, self._moved(family, labels, -last.pop((family, labels)))
+            self._move(family, labels, -last.pop((family, labels)))
 
-    def _moved(self, gauge: Family, labels: Labels, change: float) -> float:
-        """Return the new value of *gauge*: of all subjects with these labels, of which one has changed."""
-        if gauge.greatest:
-            return max(last.get((gauge, labels), 0) for last in self._last.values())
-        self._sums[gauge, labels] += change
-        return self._sums[gauge, labels]
+    def _move(self, family: Family, labels: Labels, change: float) -> None:
+        """Of all subjects with these *labels*, the value of one has changed."""
+        instrument = self.by_family[family].labels(*labels)
+        if not isinstance(instrument, Gauge):
+            instrument.inc(change)
+        elif family.greatest:
+            instrument.set(max(last.get((family, labels), 0) for last in self._last.values()))
+        else:
+            self._sums[family, labels] += change
+            instrument.set(self._sums[family, labels])
 
 
 def histogram_of(about: tuple[str, str, Labels], labelled: Iterable[tuple[Labels, Histogram]]) -> Metric:

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_plain_function, require_seconds
-from ..core.kit import AwaitableOperation, Outcome, core_of, is_pending, require_plain
+from ..core.kit import AwaitableOperation, Outcome, core_of, is_pending, require_plain, seconds_of
 from ..delayed_operation import wait
 from ..purgatory import Purgatory
 from .thresholds import Collection
@@ -18,14 +18,12 @@ from .thresholds import Collection
 class DelayedHeartbeat(AwaitableOperation):
     """One member's session: it ends when a beat is missed, and only then. Its result: the member."""
 
-    __slots__ = ("_heartbeats", "member", "seconds")
+    __slots__ = ("_heartbeats", "member")
 
     def __init__(self, heartbeats: BaseHeartbeats, member: Hashable, seconds: float) -> None:
         super().__init__(seconds)
         self._heartbeats: Final = heartbeats
         self.member: Final = member
-        #: Its timeout after each beat.
-        self.seconds = seconds
 
     def __await__(self) -> Generator[Any, None, Any]:
         return wait(self)
@@ -37,7 +35,7 @@ class DelayedHeartbeat(AwaitableOperation):
         excused = heartbeats._excused(self.member)
         require_plain(excused, self, "excused")
         if excused:
-            heartbeats._purgatory.reschedule(self, self.seconds)
+            heartbeats.purgatory.reschedule(self, seconds_of(self))
         return False
 
     # Not in on_expiration(): its errors count as answers, but an error of the callback is a fault to report.
@@ -55,7 +53,7 @@ class DelayedHeartbeat(AwaitableOperation):
 class BaseHeartbeats(Collection):
     """The methods of Heartbeats, which adds the type of the member; see Heartbeats."""
 
-    __slots__ = ("_core", "_excused", "_on_missed", "_sessions", "_timeout")
+    __slots__ = ("_core", "_excused", "_on_missed", "_sessions", "timeout")
 
     def __init__(
         self,
@@ -67,18 +65,18 @@ class BaseHeartbeats(Collection):
         excused: Callable[[Any], Any] | None = None,
     ) -> None:
         super().__init__(purgatory, key)
-        require_seconds("timeout", timeout)
         require_plain_function("on_missed", on_missed)
         if excused is not None:
             require_plain_function("excused", excused)
-        self._timeout: Final = float(timeout)
+        #: Seconds without a beat after which a session ends, unless its member was given others.
+        self.timeout: Final = float(require_seconds("timeout", timeout))
         self._on_missed: Final = on_missed
         self._excused: Final = excused
         self._core: Final = core_of(purgatory)  # a beat through the purgatory's method costs a fifth more
         self._sessions: Final[dict[Hashable, DelayedHeartbeat]] = {}
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {described(self._key)} timeout={self._timeout} members={len(self)}>"
+        return f"<{type(self).__name__} {described(self._key)} timeout={self.timeout} members={len(self)}>"
 
     def __len__(self) -> int:
         return sum([is_pending(session) for session in self._sessions.values()])
@@ -86,11 +84,6 @@ class BaseHeartbeats(Collection):
     def __contains__(self, member: object) -> bool:
         session = self._sessions.get(member)
         return session is not None and is_pending(session)
-
-    @property
-    def timeout(self) -> float:
-        """Seconds without a beat after which a session ends, unless its member was given others."""
-        return self._timeout
 
     def beat(self, member: Any, *, timeout: Any = None) -> None:
         """Note that *member* is alive. Its first beat starts its session.
@@ -105,15 +98,12 @@ class BaseHeartbeats(Collection):
         Cost: O(levels); the first beat, as watch().
         """
         session = self._sessions.get(member)
-        seconds = self._timeout if session is None else session.seconds
+        seconds = self.timeout if session is None else seconds_of(session)
         if timeout is not None:
-            require_seconds("timeout", timeout)
-            seconds = float(timeout)
-        if session is not None and self._core.reschedule(session, seconds):
-            session.seconds = seconds
-        else:
+            seconds = float(require_seconds("timeout", timeout))
+        if session is None or not self._core.reschedule(session, seconds):
             session = DelayedHeartbeat(self, member, seconds)
-            self._purgatory.watch(session, ((self._key, member),))
+            self.purgatory.watch(session, ((self._key, member),))
             self._sessions[member] = session
 
     def stop(self, member: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Final, SupportsIndex, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_int, require_items
-from ..core.kit import AwaitableOperation, Outcome, is_pending, park_awaited
+from ..core.kit import AwaitableOperation, Failure, Outcome, is_pending, park_awaited
 from ..delayed_operation import wait
 from ..errors import DeadlineError, PurgatoryError
 from ..purgatory import Purgatory
@@ -16,12 +16,12 @@ from .thresholds import (
     Collection,
     Thresholds,
     as_int,
+    check_every_offset,
     error_at,
     key_of,
     leave,
     raise_value,
     refuse_other_thread,
-    set_failure,
 )
 
 
@@ -50,8 +50,7 @@ class BaseReplicas(Collection):
     ) -> None:
         super().__init__(purgatory, key)
         self._waits: Final = Thresholds(purgatory, key, start=start)
-        require_int("min_in_sync", min_in_sync, 1)
-        self._min_in_sync: Final = as_int("min_in_sync", min_in_sync)
+        self._min_in_sync: Final = require_int("min_in_sync", min_in_sync, 1)
         require_items("replicas", replicas, "name")
         if isinstance(replicas, (set, frozenset)):
             raise TypeError(f"replicas must have an order, the leader first, got the set {described(replicas)}")
@@ -116,8 +115,7 @@ class BaseReplicas(Collection):
                 f"cannot drop {described(replica)}, which is not in sync; in sync are {described(list(self._offsets))}"
             )
         if replica == self._leader:
-            role = "the leader" if len(self._offsets) > 1 else "the last in-sync replica"
-            raise ValueError(f"cannot drop {described(replica)}, {role}; call fail() if the leader is gone")
+            raise ValueError(f"cannot drop {described(replica)}, the leader; call fail() if the leader is gone")
         refuse_other_thread(self._waits)
         del self._offsets[replica]
         return recount(self)
@@ -171,10 +169,11 @@ def recount(replicas: BaseReplicas) -> int:
         return 0
     count = len(replicas._offsets)
     if count >= least:
-        set_failure(waits, None)
+        waits._failure = None
         return raise_value(waits, min(replicas._offsets.values()))
     found = f"too few in-sync replicas of {described(waits.key)}: {count} (min_in_sync={least})"
-    return set_failure(waits, NotEnoughReplicasError(found))
+    waits._failure = Failure(NotEnoughReplicasError(found))  # until there are enough
+    return check_every_offset(waits)
 
 
 # several partitions

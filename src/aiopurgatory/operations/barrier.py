@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Generic, TypeVar
 
-from ..arguments import Items, described, require_int, require_items, require_seconds
+from ..arguments import Items, described, require, require_int, require_items, require_seconds
 from ..core.kit import Outcome, core_of
 from ..delayed_operation import DelayedOperation
 from ..errors import PurgatoryClosedError
@@ -82,12 +82,11 @@ class JoinBarrier(Collection, Generic[M]):
     ) -> None:
         super().__init__(purgatory, key)
         self.rebalance_timeout = rebalance_timeout
-        require_seconds("initial_delay", initial_delay)
         if max_members is not None:
             require_int("max_members", max_members, 1)
         require_items("expected", expected, "member")
         self._members: Members[M, MemberJoin[M]] = Members(expected)
-        self._initial_delay = initial_delay
+        self._initial_delay = require_seconds("initial_delay", initial_delay)
         self._max_members = max_members
         self._generation: Generation[M] = Generation(0, (), ())
         self._barrier: DelayedJoin | None = None  # while it is closed
@@ -180,10 +179,8 @@ class JoinBarrier(Collection, Generic[M]):
         if not self.is_closed and not self._members.is_announced(member):
             with suppress(PurgatoryClosedError):
                 self._close()
-        join = self._members.remove(member)
-        if join is not None:
-            join.fail(JoinError(f"{described(member)} has left {described(self._key)}"))
-        self._purgatory.check_and_complete(self._key)
+        self._fail_join(self._members.remove(member), member, "has left")
+        self.purgatory.check_and_complete(self._key)
         return True
 
     def replace(self, member: M, successor: M) -> bool:
@@ -204,30 +201,22 @@ class JoinBarrier(Collection, Generic[M]):
         """
         # Source: Kafka GroupMetadata.replaceStaticMember (KIP-345).
         self._check_thread()
-        if successor in self._members:
-            raise ValueError(
-                f"successor must not be a member of {described(self._key)} yet, got {described(successor)}"
-            )
+        require(successor not in self._members, "successor", f"no member of {described(self._key)} yet", successor)
         if member not in self._members:
             return False
         # atomic: no await
         join = self._members.replace(member, successor)
         self._generation = self._generation.replace(member, successor)
-        if join is not None:
-            join.fail(
-                JoinError(f"{described(member)} was replaced by {described(successor)} in {described(self._key)}")
-            )
+        self._fail_join(join, member, f"was replaced by {described(successor)} in")
         return True
 
     def _watch(self, member: M) -> MemberJoin[M]:
         self._admit(member)
-        join = self._purgatory.watch(MemberJoin(self, member), [("join", self._key, member)])
+        join = self.purgatory.watch(MemberJoin(self, member), [("join", self._key, member)])
         # atomic: no await
-        earlier = self._members.add(member, join)
-        if earlier is not None:
-            earlier.fail(JoinError(f"{described(member)} has joined {described(self._key)} again"))
+        self._fail_join(self._members.add(member, join), member, "has again joined")
         if self.is_closed:
-            self._purgatory.check_and_complete(self._key)
+            self.purgatory.check_and_complete(self._key)
             return join
         try:
             self._close()
@@ -236,8 +225,13 @@ class JoinBarrier(Collection, Generic[M]):
             raise
         return join
 
+    def _fail_join(self, join: MemberJoin[M] | None, member: M, why: str) -> None:
+        """Fail the *join* of *member*, if it has one."""
+        if join is not None:
+            join.fail(JoinError(f"{described(member)} {why} {described(self._key)}"))
+
     def _check_thread(self) -> None:
-        core_of(self._purgatory).loop.check_thread()
+        core_of(self.purgatory).loop.check_thread()
 
     def _admit(self, member: M) -> None:
         """Raises: GroupFullError: *member* is new, and the group has max_members. RuntimeError: wrong thread."""
@@ -258,7 +252,7 @@ class JoinBarrier(Collection, Generic[M]):
             barrier = InitialDelayedJoin(self, self._initial_delay, inf if timeout is None else timeout)
         self._barrier = barrier
         try:
-            self._purgatory.watch(barrier, [self._key])
+            self.purgatory.watch(barrier, [self._key])
         except BaseException:
             self._barrier = None
             raise

@@ -58,10 +58,8 @@ class DelayedFetch(DelayedOperation[dict[K, T | SourceError]]):
         max_bytes: int | None,
     ) -> None:
         super().__init__(timeout)
-        require_int("min_bytes", min_bytes, 0)
-        self._max_bytes = sys.maxsize if max_bytes is None else max_bytes
-        require_int("max_bytes", self._max_bytes, 0)
-        self._min_bytes = min(min_bytes, self._max_bytes)
+        self._max_bytes = require_int("max_bytes", sys.maxsize if max_bytes is None else max_bytes, 0)
+        self._min_bytes = min(require_int("min_bytes", min_bytes, 0), self._max_bytes)
         self._positions = positions
 
     def try_complete(self) -> bool:
@@ -198,7 +196,7 @@ class Feed(Collection, Generic[K, T]):
         return f"<Feed {described(self._key)} waiting={len(self)}>"
 
     def __len__(self) -> int:
-        return len(self._purgatory.waiting(self._key))
+        return len(self.purgatory.waiting(self._key))
 
     async def fetch(self, offset: int, *, min_bytes: int = 1, max_bytes: int | None = None, timeout: float | None) -> T:
         """Wait until *min_bytes* can be read from *offset* on.
@@ -220,7 +218,7 @@ class Feed(Collection, Generic[K, T]):
         # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
         positions = {self._key: (self._source, offset)}
         answers = await park_awaited(
-            self._purgatory, DelayedFetch(positions, timeout, min_bytes, max_bytes), (self._key,)
+            self.purgatory, DelayedFetch(positions, timeout, min_bytes, max_bytes), (self._key,)
         )
         answer = answers.pop(self._key)
         if not isinstance(answer, SourceError):
@@ -239,4 +237,4 @@ class Feed(Collection, Generic[K, T]):
         Returns: how many fetches ended.
         Raises: RuntimeError: called from another thread, while something waits.
         """
-        return self._purgatory.check_and_complete(self._key)
+        return self.purgatory.check_and_complete(self._key)

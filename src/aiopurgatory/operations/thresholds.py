@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Hashable
 from heapq import heappop, heappush
-from typing import Any, Final, SupportsFloat, SupportsIndex, cast, final
+from typing import Any, Final, SupportsFloat, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
@@ -23,18 +23,14 @@ SWEEP_SLACK: Final = 32
 class Collection:
     """The waits in a purgatory for one thing, which has a key: what all such classes have."""
 
-    __slots__ = ("_key", "_purgatory")
+    __slots__ = ("_key", "purgatory")
 
     def __init__(self, purgatory: Purgatory, key: Hashable) -> None:
         require_methods("purgatory", purgatory, ("watch",), "Purgatory")
         require_hashable("key", key)
-        self._purgatory: Final = purgatory
+        #: The purgatory in which they wait.
+        self.purgatory: Final = purgatory
         self._key: Final = key
-
-    @property
-    def purgatory(self) -> Purgatory:
-        """The purgatory in which they wait."""
-        return self._purgatory
 
     @property
     def key(self) -> Hashable:
@@ -137,8 +133,7 @@ class Thresholds(Collection):
         return f"<{type(self).__name__} {described(self._key)} value={self.value} waiting={len(self)}>"
 
     def __len__(self) -> int:
-        purgatory = self._purgatory
-        return sum([len(purgatory.waiting(key_of(self, offset))) for offset in self._queue.waiting])
+        return sum([len(self.purgatory.waiting(key_of(self, offset))) for offset in self._queue.waiting])
 
     @property
     def value(self) -> int:
@@ -162,7 +157,7 @@ class Thresholds(Collection):
                 *offset* at the deadline; or the argument of fail().
         """
         op = ThresholdWait(self, as_int("offset", offset), timeout)
-        park_awaited(self._purgatory, op, (key_of(self, op.offset),))
+        park_awaited(self.purgatory, op, (key_of(self, op.offset),))
         if is_pending(op):
             self._queue.add(op.offset)
             op.is_counted = True
@@ -265,17 +260,11 @@ def error_at(thresholds: Thresholds, offset: int) -> Exception | None:
     return error
 
 
-def set_failure(thresholds: Thresholds, exc: Exception | None) -> int:
-    """Until the next call, fail every wait for an offset above the value with *exc*. Returns: how many ended."""
-    thresholds._failure = None if exc is None else Failure(exc)
-    return 0 if exc is None else check_every_offset(thresholds)
-
-
 def refuse_other_thread(thresholds: Thresholds) -> None:
     """Raises: RuntimeError: something waits, and the caller is in another thread than its loop."""
     # Invariants: I15.
     if thresholds._queue.waiting:
-        core_of(thresholds._purgatory).loop.check_thread()
+        core_of(thresholds.purgatory).loop.check_thread()
 
 
 def raise_value(thresholds: Thresholds, value: int) -> int:
@@ -288,10 +277,10 @@ def raise_value(thresholds: Thresholds, value: int) -> int:
     ended = 0
     try:
         while (offset := queue.pop(thresholds._value)) is not None:
-            ended += thresholds._purgatory.check_and_complete(key_of(thresholds, offset))
+            ended += thresholds.purgatory.check_and_complete(key_of(thresholds, offset))
     except BaseException:  # a hook raised: the rest is checked soon
         while (offset := queue.pop(thresholds._value)) is not None:
-            thresholds._purgatory.notify(key_of(thresholds, offset))
+            thresholds.purgatory.notify(key_of(thresholds, offset))
         raise
     return ended
 
@@ -299,11 +288,9 @@ def raise_value(thresholds: Thresholds, value: int) -> int:
 def check_every_offset(thresholds: Thresholds) -> int:
     """Check every offset that has waits, lowest first. Returns: how many operations ended."""
     keys = [key_of(thresholds, offset) for offset in sorted(thresholds._queue.waiting)]
-    return thresholds._purgatory.check_each(keys) if keys else 0
+    return thresholds.purgatory.check_each(keys) if keys else 0
 
 
 def as_int(parameter: str, value: object) -> int:
     """Return *value*, the argument for *parameter*. Raises: TypeError: it is not an int."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        require_int(parameter, value)
-    return cast(int, value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else require_int(parameter, value)
