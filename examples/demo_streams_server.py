@@ -7,6 +7,7 @@ them. A byte on its stdin kills the database by SIGKILL, and starts it again.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -50,6 +51,7 @@ def log_at(url: str) -> EventLog:
 
 def create_app() -> ASGIApp:
     """The app, in a worker process."""
+    logging.getLogger("aiopurgatory").setLevel(logging.ERROR)  # not that its server is away: the demo kills it
     log = log_at(os.environ[URL])
     tasks: set[asyncio.Task[None]] = set()
 

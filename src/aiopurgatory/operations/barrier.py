@@ -214,7 +214,7 @@ class JoinBarrier(Collection, Generic[M]):
         self._admit(member)
         join = self.purgatory.watch(MemberJoin(self, member), [("join", self._key, member)])
         # atomic: no await
-        self._fail_join(self._members.add(member, join), member, "has again joined")
+        self._fail_join(self._members.add(member, join), member, "has rejoined")
         if self.is_closed:
             self.purgatory.check_and_complete(self._key)
             return join
