@@ -221,9 +221,7 @@ async def test_barrier_ends_the_join_of_a_member(purgatory: Purgatory, name: str
         assert group.replace(member, Unshowable())
     else:
         (await begun(group.join(member))).cancel()
-    with pytest.raises(
-        JoinError, match=r"^<Unshowable> (has left|was replaced by <Unshowable> in|has rejoined) <Unsh"
-    ):
+    with pytest.raises(JoinError, match=r"^<Unshowable> (has left|was replaced by <Unshowable> in|has rejoined) <Unsh"):
         await task
     check_invariants(purgatory)
 
