@@ -127,7 +127,7 @@ class Both:
         if self.is_full(member):
             assert isinstance(task.exception(), GroupFullError)
             return
-        self.fails(member, "again")
+        self.fails(member, "rejoined")
         self.tasks[member] = task
         self.naive.join(member)
 
