@@ -23,7 +23,9 @@ FIRING: Final = 2
 FIRED: Final = 3
 FINISHED: Final = 4
 CLOSING: Final = 5
-NAMES: Final = ("created", "active", "expiring", "expired", "finished", "closing")
+#: Between ``__aenter__()`` and the await of its result.
+ENTERING: Final = 6
+NAMES: Final = ("created", "active", "expiring", "expired", "finished", "closing", "entering")
 
 
 @final
@@ -33,6 +35,7 @@ class Timeout(TimedBlock):
     __slots__ = ("_cancelling", "_core", "_now", "_state", "_task", "_when")
 
     def __init__(self, core: Core, seconds: Any, is_absolute: bool) -> None:
+        super().__init__()
         self._core: Final = core
         number = seconds_or_inf("when" if is_absolute else "timeout", seconds)
         if core.state == NEW:  # there is no clock yet to count from
@@ -97,14 +100,16 @@ class Timeout(TimedBlock):
     def __aenter__(self) -> Self:
         if self._state != CREATED:
             raise RuntimeError("Timeout has already been entered")
-        enter(self)
+        self._state = ENTERING
         return self
 
     def __await__(self) -> Generator[Any, None, Self]:
-        # Entering waits for nothing, and a coroutine would cost half as much again. By now, __aenter__() has done it.
-        if self._task is None:
+        # Entering waits for nothing, and a coroutine would cost half as much again. Only ``async with`` gets this far.
+        if self._state != ENTERING:
             raise TypeError("a timeout cannot be awaited; use 'async with'")
-        if self._state == CREATED:
+        self._state = CREATED  # so it stays if it cannot be entered
+        enter(self)
+        if self._task is None:
             yield  # never: it makes this a generator. As it never suspends, nothing can be thrown into it.
         return self
 
@@ -141,10 +146,12 @@ def set_delay(timeout: Timeout, delay: float) -> None:
 
 
 def arm(timeout: Timeout) -> None:
-    if timeout._when != inf and deadline_of(timeout) > 0:
-        timeout._core.deadlines.arm_block(timeout, timeout._now)
-    elif timeout._when != inf:
+    if timeout._when == inf:
+        return
+    if deadline_of(timeout) == 0:
         timeout._core.loop.call_soon(fire_if_due, timeout)
+        return
+    timeout._core.deadlines.arm_block(timeout, timeout._now)
 
 
 def fire_if_due(timeout: Timeout) -> None:
