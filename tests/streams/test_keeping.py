@@ -137,8 +137,8 @@ async def test_postgres_backlog_of_old_topics_is_deleted_in_batches(
                INSERT INTO events_events SELECT 'old ' || i, 1, 'x' FROM generate_series(2, 150) i"""
         )
         # Another process sweeps, or appends to a topic that has expired.
-        async with connection.transaction(), log_at(url, keep_events=5) as log:
-            await connection.fetch("SELECT FROM events_topics WHERE topic = 'old 2' FOR UPDATE")
+        await connection.execute("BEGIN; SELECT FROM events_topics WHERE topic = 'old 2' FOR UPDATE")
+        async with log_at(url, keep_events=5) as log:
             await log.append(topic, "new")
             left = "SELECT array_agg(DISTINCT topic) FROM {} WHERE topic LIKE 'old %'"
             async with asyncio.timeout(10.0):
@@ -147,7 +147,7 @@ async def test_postgres_backlog_of_old_topics_is_deleted_in_batches(
             assert await connection.fetchval(left.format("events_events")) == ["old 2"]
             assert await kept(log, topic) == ["new"]
     finally:
-        await connection.execute("DELETE FROM events_topics; DELETE FROM events_events")
+        await connection.execute("COMMIT; DELETE FROM events_topics; DELETE FROM events_events")
         await connection.close()
 
 
