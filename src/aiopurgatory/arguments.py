@@ -160,9 +160,10 @@ def require_function(parameter: str, function: object) -> None:
 
 def require_items(parameter: str, value: object, item: str) -> None:
     """Raises: TypeError: *value* is a single str, bytes or bytearray, or not iterable."""
-    if isinstance(value, (str, bytes, bytearray)) or not hasattr(value, "__iter__"):
+    if isinstance(value, (str, bytes, bytearray)) or not hasattr(type(value), "__iter__"):  # a class may have one
         got = described(value)
-        raise TypeError(f"{parameter} must be an iterable of {item}s, got {got}; pass [{got}]")
+        hint = "" if value is None else f"; pass [{got}]"
+        raise TypeError(f"{parameter} must be an iterable of {item}s, got {got}{hint}")
 
 
 def require_methods(parameter: str, value: object, names: Iterable[str], kind: str) -> None:

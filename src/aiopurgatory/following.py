@@ -159,8 +159,9 @@ class Following(Closing, Generic[R]):
         """*op* has ended. Raises: StopAsyncIteration, or its failure."""
         is_left, self._is_over, self._op = self._is_over, True, None
         try:
-            with suppress(PurgatoryClosedError):
-                take(op)
+            take(op)
+        except PurgatoryClosedError:
+            pass  # suppress() also looks into groups
         except CancelledError:
             if not is_left:
                 raise

@@ -48,7 +48,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"name": 7}, "^name must be a str, got 7$"),
     *(({"name": name}, NAME) for name in ("", "\ud800", "n" * 256)),
     ({"observers": [None]}, "^observers must be instances of Observer, got"),
-    ({"observers": None}, "^observers must be an iterable of Observers, got None"),
+    ({"observers": None}, "^observers must be an iterable of Observers, got None$"),
     ({"stop_signals": None}, "^stop_signals must be a bool, got None$"),
 ]
 

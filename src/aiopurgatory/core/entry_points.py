@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, SupportsFloat, SupportsIndex, TypeAlias,
 
 from mypy_extensions import mypyc_attr
 
-from ..arguments import Items, require_error, require_int, unhashable
+from ..arguments import Items, require, require_error, unhashable
 from ..statistics import Statistics
 from .checks import EVERY_KEY
 from .core import OPEN, Core
@@ -314,5 +314,7 @@ def checked_limit(limit: Any) -> int:
     """Return *limit*; ALL for None."""
     if limit is None:
         return ALL
-    require_int("limit", limit, 1)
+    rule = "an int >= 1, or None"
+    require(isinstance(limit, int) and not isinstance(limit, bool), "limit", rule, limit, TypeError)
+    require(limit >= 1, "limit", rule, limit)
     return min(int(limit), ALL)

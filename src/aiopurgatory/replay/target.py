@@ -106,7 +106,7 @@ class ReplayTarget:
         lines = watchers.lines()
         shared = [line.ops for line in lines]
         buckets = [bucket for wheel in timer.wheels for bucket in wheel.buckets]
-        queue = timer.queue.heap
+        queue = timer.queue.heap.copy()  # without room for more
         ops = set(chain.from_iterable(map(watchers.waiting, by_key)))
         numbers = set(chain.from_iterable(shared))
         return (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -56,12 +55,13 @@ class MemoryStore(Store):
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
         kept = self._topics.get(topic) or _Topic()
         found: list[Row] = []
-        start = bisect_left(kept.rows, (after + 1, ""))
-        for row in kept.rows[start : start + rows]:
-            found.append(row)
-            size -= len(row[1])
-            if size <= 0:
-                break
+        if kept.rows and after < kept.rows[-1][0]:
+            start = max(0, after + 1 - kept.rows[0][0])
+            for row in kept.rows[start : start + rows]:
+                found.append(row)
+                size -= len(row[1])
+                if size <= 0:
+                    break
         return self._page(kept, found)
 
     async def commit(self, topic: str, commit: Commit) -> Page:

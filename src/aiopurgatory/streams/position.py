@@ -25,7 +25,7 @@ class Position:
     Args: after: the id of the last event that it has, or None.
     """
 
-    __slots__ = ("_lineage", "_number", "_tail", "_tails", "_until", "id", "is_over", "seen")
+    __slots__ = ("_has_left", "_lineage", "_number", "_tail", "_tails", "_until", "id", "is_over", "seen")
 
     def __init__(self, tails: Tails, topic: str, after: str | None) -> None:
         self._tails = tails
@@ -36,11 +36,14 @@ class Position:
         self.seen = -1
         #: Whether the last event was taken.
         self.is_over = False
-        self._tail, self._until = tails.join(self, topic, after)
+        self._has_left = False
+        self._tail, self._until = tails.join(topic, after)
 
     def leave(self) -> None:
         """Leave the tail. Idempotent."""
-        self._tails.leave(self, self._tail)
+        if not self._has_left:
+            self._has_left = True
+            self._tails.leave(self._tail)
 
     async def until_known(self, timeout: float) -> None:
         """Wait until the topic is there, or is an empty one, or until next() raises.

@@ -266,6 +266,7 @@ class PostgresStore(ServerStore):
             self._sweeping.cancel()
         if self._pool is not None and self._shared is None:
             self._pool.terminate()
+        self._pool = None
         await super().aclose()
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:

@@ -149,7 +149,9 @@ class Tail:
         self._phase = random()
         #: Why the topic cannot be read any more.
         self.error: Exception | None = None
-        self.listeners: Final = set[object]()
+        self.listeners = 0
+        #: Attempts to read that have failed since the last one that has not.
+        self._failures = 0
         #: The newest event that was read: its number and its id; and the version of the topic.
         self.last, self._id = number_in(after), after
         self._version = ""
@@ -157,9 +159,9 @@ class Tail:
         # In an empty context: it outlives the request of its first listener.
         self._task = Context().run(tails.tasks.begin, self._run(), topic[:50])
 
-    def join(self, listener: object) -> float:
-        """*listener* has come. Returns: until when to wait for an unknown topic."""
-        self.listeners.add(listener)
+    def join(self) -> float:
+        """A listener has come. Returns: until when to wait for an unknown topic."""
+        self.listeners += 1
         until = self._loop.time() + self._unknown_timeout * (1 + SPREAD * random())
         if self.state is None:
             self._look_at(until)
@@ -191,7 +193,6 @@ class Tail:
 
     async def _run(self) -> None:
         """Read whenever this is called, or it is time to."""
-        failures = 0
         try:
             while not self._is_stopped:
                 self._alarm.called.clear()
@@ -203,11 +204,11 @@ class Tail:
                         self._change()
                     if left == 0.0:  # S6
                         await self._reads.abandon(self.topic, page)
-                    failures = 0
+                    self._failures = 0
                 except StoreDownError:
                     self._suspicion.forget()
-                    left = backoff(failures, FIRST_PAUSE, LONGEST_PAUSE)
-                    failures += 1
+                    left = backoff(self._failures, FIRST_PAUSE, LONGEST_PAUSE)
+                    self._failures += 1
                 self._alarm.set(left)
                 await self._alarm.wait()
         except Exception as exc:
@@ -255,7 +256,7 @@ class Tail:
 
     def _look_at(self, until: float) -> None:
         """Look at *until*, or a small part of the time later: so there are few such looks."""
-        if until < inf:
+        if until < inf and not self._is_stopped:
             step = max(self._unknown_timeout / _LOOKS, 0.01)
             look = (floor(until / step - self._phase) + 1 + self._phase) * step
             if look not in self._looks:  # not early: uvloop rounds to milliseconds
@@ -265,7 +266,8 @@ class Tail:
         del self._looks[look]
         if self.state is None:
             self._is_owed = True
-            self.call()
+            if not self._failures:  # else it reads again by itself
+                self.call()
 
     def _jump(self, state: TopicState) -> None:
         """Go on after the newest event. Listeners compare their ids with the topic."""
@@ -294,16 +296,16 @@ class Tails:
     def __len__(self) -> int:
         return len(self._tails)
 
-    def join(self, listener: object, topic: str, after: str | None) -> tuple[Tail, float]:
-        """*listener* has come. Returns: the tail of *topic*, and until when to wait for it if it is unknown."""
+    def join(self, topic: str, after: str | None) -> tuple[Tail, float]:
+        """A listener has come. Returns: the tail of *topic*, and until when to wait for it if it is unknown."""
         tail = self._tails.get(topic)
         if tail is None or tail.error is not None:
             tail = self._tails[topic] = Tail(self, topic, after)
-        return tail, tail.join(listener)
+        return tail, tail.join()
 
-    def leave(self, listener: object, tail: Tail) -> None:
-        """*listener* of *tail* has left. Idempotent."""
-        tail.listeners.discard(listener)
+    def leave(self, tail: Tail) -> None:
+        """A listener of *tail* has left."""
+        tail.listeners -= 1
         if not tail.listeners:
             tail.stop()
             if self._tails.get(tail.topic) is tail:

@@ -178,9 +178,11 @@ def state_of(page: Page) -> TopicState | None:
     if not page.version:
         return None
     known = json.loads(page.state)
-    known["generations"] = tuple(IdGeneration(*each) for each in known.get("generations", _FIRST))
     known["blocks"] = tuple(Block(*each) for each in known["blocks"])
-    known["keep"] = Keep(*known.get("keep", NO_KEEP))
+    if "generations" in known:
+        known["generations"] = tuple(IdGeneration(*each) for each in known["generations"])
+    if "keep" in known:
+        known["keep"] = Keep(*known["keep"])
     rest = {name: known.pop(name) for name in known.keys() - _FIELDS}
     return TopicState(**known, rest=_ENCODER.encode(rest)[1:-1], archive=page.archive)
 
