@@ -87,28 +87,33 @@ class Metrics(HistogramObserver):
         self._instruments = Instruments(shared)
         #: Of the instruments: a scrape may come in another thread.
         self._moving = Lock()
+        self._timers: dict[Any, asyncio.TimerHandle] = {}
         if self._shared is None:
             registry.register(self)
 
     def opened(self, what: Any) -> None:
         self._open[what] = {}
-        self._publish(what, self._open[what])  # now: a log that opens again counts from 0
+        self._cancel_timer(what)
+        self._publish(what)  # now: a log that opens again counts from 0
 
     def closed(self, what: Any) -> None:
         if self._open.pop(what, None) is None:
             return
+        self._cancel_timer(what)
         with self._moving:
             self._instruments.look(what)
             self._instruments.forget_gauges(what)
 
-    def _publish(self, subject: Any, opening: object) -> None:
-        """Move the instruments to the values of *subject*; shared ones regularly, until this *opening* of it ends."""
-        if self._open.get(subject) is not opening:
-            return
+    def _cancel_timer(self, subject: Any) -> None:
+        if subject in self._timers:
+            self._timers.pop(subject).cancel()
+
+    def _publish(self, subject: Any) -> None:
+        """Move the instruments to the values of *subject*; shared ones regularly."""
         if self._shared is not None:
             loop = asyncio.get_running_loop()
             # In an empty context: a request may open the subject, which lives longer.
-            loop.call_later(PUBLISH_INTERVAL, self._publish, subject, opening, context=Context())
+            self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject, context=Context())
         with self._moving:
             self._instruments.look(subject)  # it may raise, as when the disk is full
 
@@ -118,8 +123,11 @@ class Metrics(HistogramObserver):
         kinds = {kind for _, kind in self._histograms}
         if name not in kinds and len(kinds) >= MAX_KINDS:
             name = OTHER
-        forward = None if self._shared is None else self._shared.forward(purgatory.name, name)
-        return self._histograms.setdefault((purgatory.name, name), KindHistograms(forward))
+        labels = (purgatory.name, name)
+        if labels not in self._histograms:
+            forward = None if self._shared is None else self._shared.forward(*labels)
+            self._histograms[labels] = KindHistograms(forward)
+        return self._histograms[labels]
 
     def describe(self) -> Iterator[Metric]:
         """Yield the same as collect(), for the registry, which reads the names."""

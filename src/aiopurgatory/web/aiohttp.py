@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextvars import copy_context
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Final
 
 from ..purgatory import Purgatory
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 #: Seconds that handlers of disconnected clients may still run when the app stops.
 GRACE = 10.0
-#: The item of a request whose answer has begun.
-BEGUN = "aiopurgatory.begun"
+#: The client of the running handler, whether or not aiohttp notices that it leaves.
+_asking: Final[ContextVar[Client]] = ContextVar("asking")
 
 
 def setup(app: web.Application, purgatory: Purgatory) -> None:
@@ -62,6 +63,7 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         here, context = Client(), copy_context()
+        context.run(_asking.set, here)
         server = getattr(request.protocol, "_manager", None)  # None: the client has left
         if server is None or server.handler_cancellation:  # else it never cancels the handler
             context.run(client.set, here)
@@ -79,13 +81,14 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
         try:
             return task.result()
         except (Exception, asyncio.CancelledError) as exc:  # which aiohttp would leave without an answer
-            answer = None if BEGUN in request else refusals.answer_handler(exc)
+            answer = None if here.has_begun else refusals.answer_handler(exc)
             if answer is None:
                 raise
             return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
 
     async def note_begin(request: web.Request, response: web.StreamResponse) -> None:
-        request[BEGUN] = True
+        with suppress(LookupError):  # not by a handler, or after it
+            _asking.get().has_begun = True
 
     async def life(app: web.Application) -> AsyncIterator[None]:
         async with purgatory:

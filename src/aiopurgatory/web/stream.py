@@ -117,7 +117,7 @@ class EventStream(StreamWait, ClientOperation[K]):
             if first or not self.feed.is_over or self.is_old():  # EventSource reconnects after any status but 204
                 first, follows = retry(desk.policy) + first, True
         except ReplacedError as exc:  # a client learns that from an event
-            first = replaced(exc)
+            first = replaced(exc.with_traceback(None))  # which keeps this
         except REFUSALS as exc:
             return desk.refuse(exc)
         finally:
