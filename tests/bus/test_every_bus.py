@@ -275,7 +275,7 @@ async def test_target_added_late_is_told_until_removed(make_bus: Maker) -> None:
 
 
 async def test_bus_refuses_targets_that_are_none(make_bus: Maker) -> None:
-    with pytest.raises(TypeError, match=r"iterable of targets, got <Purgatory .*; pass \["):
+    with pytest.raises(TypeError, match=r"iterable of Purgatory or LongPolling instances, got <Purgatory .*; pass \["):
         make_bus(Purgatory())
     with pytest.raises(TypeError, match=r"must have a method notify\(\), as a Purgatory has, got .polls"):
         make_bus(["polls"])

@@ -112,7 +112,7 @@ async def test_trigger_sql_rows_publish_their_keys(server: Server, connection: A
 @pytest.mark.parametrize(
     ("table", "key", "options", "message"),
     [
-        ("t", [], {}, "key must be one part or more"),
+        ("t", [], {}, "key must have at least one part"),
         ("t", [1.5], {}, "key must consist of str and int parts, got 1.5"),
         ("t", [True], {}, "key must consist of str and int parts, got True"),
         ("a.b.c", ["x"], {}, r"table must be a name, or schema.name, got 'a.b.c'"),

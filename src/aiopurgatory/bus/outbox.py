@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import chain
 from math import inf
 from typing import Final, TypeAlias
 
@@ -76,15 +77,17 @@ class Outbox:
         if _ALL in self._waiting:
             self._collapse()
 
-    def oldest(self) -> tuple[float, float]:
-        """Return the serial number of the oldest key, and the time of its publish; infinities if there is none.
+    def has_acknowledged(self, serial: int) -> bool:
+        """Whether every key up to the one with this number is acknowledged."""
+        oldest = next(chain(self._in_flight.values(), self._waiting.values()), None)
+        return oldest is None or oldest[0] > serial
 
-        May be called in any thread.
-        """
+    def oldest_at(self) -> float:
+        """Return the time of the oldest key's publish; infinity if there is none. May be called in any thread."""
         for entries in (self._in_flight, self._waiting):
-            for serial, published_at, _, _ in list(entries.values())[:1]:  # a copy: the loop's thread may publish
-                return serial, published_at
-        return inf, inf
+            for _, published_at, _, _ in list(entries.values())[:1]:  # a copy: the loop's thread may publish
+                return published_at
+        return inf
 
     def _add(self, key: Hashable, entry: _Entry) -> None:
         """Queue *key*, or add the limit of *entry* to its own. It keeps its number, so that flush() waits for it."""

@@ -81,7 +81,7 @@ class Reconnecting:
         """Wait until the server has acknowledged every key. Raises: BusClosedError: stop() was called before."""
         outbox = self.exchange.outbox
         last = outbox.serial
-        await self._until(lambda: outbox.oldest()[0] > last, "the server acknowledged every key")
+        await self._until(lambda: outbox.has_acknowledged(last), "the server acknowledged every key")
 
     def wake(self) -> None:
         """Wake the link: there is something to send."""

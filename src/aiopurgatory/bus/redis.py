@@ -132,6 +132,8 @@ class RedisEngine:
                 f"{where} is a replica, and nobody who is connected to its master hears what is published there: "
                 "give the bus the address of the master"
             )
+        if isinstance(exc, exceptions.TimeoutError):
+            exc = TimeoutError()
         if isinstance(exc, ClusterError):
             return f"replay= needs one server: {exc}"
         return explained(where, exc, "url", "does a proxy in between split its commands?", self._remedy(exc))
@@ -147,7 +149,7 @@ class RedisEngine:
 
 _LOGIN: Final = (exceptions.AuthenticationError, exceptions.AuthenticationWrongNumberOfArgsError)
 _TLS: Final = "check the certificates, and ssl_ca_certs in the url"
-_DOWN: Final = (OSError, exceptions.ConnectionError, exceptions.TimeoutError)
+_DOWN: Final = (OSError, exceptions.ConnectionError)
 #: The first that fits holds: the class of an error, or several; words in it; and the remedy.
 _REMEDIES: Final[list[tuple[type[Exception] | tuple[type[Exception], ...], str, str]]] = [
     (_LOGIN, "", "check user and password in the url"),

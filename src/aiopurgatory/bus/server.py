@@ -172,7 +172,7 @@ class ServerBus(Bus):
             gaps=exchange.gaps,
             since_echo=now - exchange.echo.echoed_at if connected else None,
             outbox=len(exchange.outbox),
-            outbox_age=max(0.0, now - exchange.outbox.oldest()[1]),
+            outbox_age=max(0.0, now - exchange.outbox.oldest_at()),
             published=exchange.published,
             received=exchange.received,
             replayed=exchange.replayed,

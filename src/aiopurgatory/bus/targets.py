@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable, Hashable, Iterable
-from typing import Protocol, TypeVar, final
+from typing import Protocol, TypeVar, final, runtime_checkable
 
 from ..arguments import require_items, require_methods
 
 T = TypeVar("T")
 
 
+@runtime_checkable
 class Target(Protocol):
     """Checks keys for a bus, as Purgatory and LongPolling do. The bus calls both methods in the event loop."""
 
@@ -25,15 +26,19 @@ class Target(Protocol):
         """Called when messages may have been lost: any state may have changed. Must not block."""
 
 
-class DataTarget(Target):
+class DataTarget(ABC):
     """A target for the data of a log, and for no keys. Other targets never see such data."""
 
     @abstractmethod
     def hear(self, message: str) -> object:
         """Called with each message of any log on the bus. Must not block."""
 
-    def notify(self, key: Hashable, /, *, limit: int | None = None) -> None:
-        """Do nothing: for it, no key means anything."""
+    @abstractmethod
+    def notify_all(self) -> object:
+        """Called when messages may have been lost."""
+
+    def notify(self, key: Hashable, /, *, limit: int | None = None) -> None:  # noqa: B027 for it, no key means anything
+        """Do nothing."""
 
 
 @final
@@ -46,18 +51,18 @@ class Targets:
     __slots__ = ("_report", "_targets")
 
     def __init__(self, targets: Iterable[Target], report: Callable[[BaseException], object]) -> None:
-        require_items("targets", targets, "target")
+        require_items("targets", targets, "Purgatory or LongPolling instance")
         self._targets: tuple[Target, ...] = ()
         self._report = report
         for target in targets:
-            self.add(target)
+            self.add(target, "targets")
 
     def __len__(self) -> int:
         return len(self._targets)
 
-    def add(self, target: Target) -> None:
+    def add(self, target: Target, parameter: str = "target") -> None:
         """Also call *target*, unless it is called already. Raises: TypeError: it lacks a method."""
-        require_methods("target", target, ("notify", "notify_all"), "Purgatory")
+        require_methods(parameter, target, ("notify", "notify_all"), "Purgatory")
         if not any(target is other for other in self._targets):
             self._targets = (*self._targets, target)  # a new one: check() may be iterating
 

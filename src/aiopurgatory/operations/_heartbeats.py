@@ -35,7 +35,7 @@ class DelayedHeartbeat(AwaitableOperation):
         excused = heartbeats._excused(self.member)
         require_plain(excused, self, "excused")
         if excused:
-            heartbeats.purgatory.reschedule(self, seconds_of(self))
+            heartbeats._purgatory.reschedule(self, seconds_of(self))
         return False
 
     # Not in on_expiration(): its errors count as answers, but an error of the callback is a fault to report.
@@ -53,7 +53,7 @@ class DelayedHeartbeat(AwaitableOperation):
 class BaseHeartbeats(Collection):
     """The methods of Heartbeats, which adds the type of the member; see Heartbeats."""
 
-    __slots__ = ("_core", "_excused", "_on_missed", "_sessions", "timeout")
+    __slots__ = ("_core", "_excused", "_on_missed", "_sessions", "_timeout")
 
     def __init__(
         self,
@@ -68,15 +68,14 @@ class BaseHeartbeats(Collection):
         require_plain_function("on_missed", on_missed)
         if excused is not None:
             require_plain_function("excused", excused)
-        #: Seconds without a beat after which a session ends, unless its member was given others.
-        self.timeout: Final = float(require_seconds("timeout", timeout))
+        self._timeout: Final = float(require_seconds("timeout", timeout))
         self._on_missed: Final = on_missed
         self._excused: Final = excused
         self._core: Final = core_of(purgatory)  # a beat through the purgatory's method costs a fifth more
         self._sessions: Final[dict[Hashable, DelayedHeartbeat]] = {}
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {described(self._key)} timeout={self.timeout} members={len(self)}>"
+        return f"<{type(self).__name__} {described(self._key)} timeout={self._timeout} members={len(self)}>"
 
     def __len__(self) -> int:
         return sum([is_pending(session) for session in self._sessions.values()])
@@ -84,6 +83,11 @@ class BaseHeartbeats(Collection):
     def __contains__(self, member: object) -> bool:
         session = self._sessions.get(member)
         return session is not None and is_pending(session)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds without a beat after which a session ends, unless its member was given others."""
+        return self._timeout
 
     def beat(self, member: Any, *, timeout: Any = None) -> None:
         """Note that *member* is alive. Its first beat starts its session.
@@ -98,12 +102,12 @@ class BaseHeartbeats(Collection):
         Cost: O(levels); the first beat, as watch().
         """
         session = self._sessions.get(member)
-        seconds = self.timeout if session is None else seconds_of(session)
+        seconds = self._timeout if session is None else seconds_of(session)
         if timeout is not None:
             seconds = float(require_seconds("timeout", timeout))
         if session is None or not self._core.reschedule(session, seconds):
             session = DelayedHeartbeat(self, member, seconds)
-            self.purgatory.watch(session, ((self._key, member),))
+            self._purgatory.watch(session, ((self._key, member),))
             self._sessions[member] = session
 
     def stop(self, member: Any) -> bool:

@@ -180,7 +180,7 @@ class JoinBarrier(Collection, Generic[M]):
             with suppress(PurgatoryClosedError):
                 self._close()
         self._fail_join(self._members.remove(member), member, "has left")
-        self.purgatory.check_and_complete(self._key)
+        self._purgatory.check_and_complete(self._key)
         return True
 
     def replace(self, member: M, successor: M) -> bool:
@@ -212,11 +212,11 @@ class JoinBarrier(Collection, Generic[M]):
 
     def _watch(self, member: M) -> MemberJoin[M]:
         self._admit(member)
-        join = self.purgatory.watch(MemberJoin(self, member), [("join", self._key, member)])
+        join = self._purgatory.watch(MemberJoin(self, member), [("join", self._key, member)])
         # atomic: no await
         self._fail_join(self._members.add(member, join), member, "has rejoined")
         if self.is_closed:
-            self.purgatory.check_and_complete(self._key)
+            self._purgatory.check_and_complete(self._key)
             return join
         try:
             self._close()
@@ -231,7 +231,7 @@ class JoinBarrier(Collection, Generic[M]):
             join.fail(JoinError(f"{described(member)} {why} {described(self._key)}"))
 
     def _check_thread(self) -> None:
-        core_of(self.purgatory).loop.check_thread()
+        core_of(self._purgatory).loop.check_thread()
 
     def _admit(self, member: M) -> None:
         """Raises: GroupFullError: *member* is new, and the group has max_members. RuntimeError: wrong thread."""
@@ -252,7 +252,7 @@ class JoinBarrier(Collection, Generic[M]):
             barrier = InitialDelayedJoin(self, self._initial_delay, inf if timeout is None else timeout)
         self._barrier = barrier
         try:
-            self.purgatory.watch(barrier, [self._key])
+            self._purgatory.watch(barrier, [self._key])
         except BaseException:
             self._barrier = None
             raise
@@ -317,7 +317,7 @@ class InitialDelayedJoin(DelayedJoin):
             self._remaining -= self._delay
             if self._remaining > 0 and (members.missing or not self._seen.issuperset(members)):
                 self._seen = members.joined()
-                self._group.purgatory.reschedule(self, min(self._delay, self._remaining))
+                self._group._purgatory.reschedule(self, min(self._delay, self._remaining))
         return False
 
 

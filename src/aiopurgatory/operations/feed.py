@@ -196,7 +196,7 @@ class Feed(Collection, Generic[K, T]):
         return f"<Feed {described(self._key)} waiting={len(self)}>"
 
     def __len__(self) -> int:
-        return len(self.purgatory.waiting(self._key))
+        return len(self._purgatory.waiting(self._key))
 
     async def fetch(self, offset: int, *, min_bytes: int = 1, max_bytes: int | None = None, timeout: float | None) -> T:
         """Wait until *min_bytes* can be read from *offset* on.
@@ -218,7 +218,7 @@ class Feed(Collection, Generic[K, T]):
         # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
         positions = {self._key: (self._source, offset)}
         answers = await park_awaited(
-            self.purgatory, DelayedFetch(positions, timeout, min_bytes, max_bytes), (self._key,)
+            self._purgatory, DelayedFetch(positions, timeout, min_bytes, max_bytes), (self._key,)
         )
         answer = answers.pop(self._key)
         if not isinstance(answer, SourceError):
@@ -237,4 +237,4 @@ class Feed(Collection, Generic[K, T]):
         Returns: how many fetches ended.
         Raises: RuntimeError: called from another thread, while something waits.
         """
-        return self.purgatory.check_and_complete(self._key)
+        return self._purgatory.check_and_complete(self._key)

@@ -23,14 +23,18 @@ SWEEP_SLACK: Final = 32
 class Collection:
     """The waits in a purgatory for one thing, which has a key: what all such classes have."""
 
-    __slots__ = ("_key", "purgatory")
+    __slots__ = ("_key", "_purgatory")
 
     def __init__(self, purgatory: Purgatory, key: Hashable) -> None:
         require_methods("purgatory", purgatory, ("watch",), "Purgatory")
         require_hashable("key", key)
-        #: The purgatory in which they wait.
-        self.purgatory: Final = purgatory
+        self._purgatory: Final = purgatory
         self._key: Final = key
+
+    @property
+    def purgatory(self) -> Purgatory:
+        """The purgatory in which they wait."""
+        return self._purgatory
 
     @property
     def key(self) -> Hashable:
@@ -133,7 +137,7 @@ class Thresholds(Collection):
         return f"<{type(self).__name__} {described(self._key)} value={self.value} waiting={len(self)}>"
 
     def __len__(self) -> int:
-        return sum([len(self.purgatory.waiting(key_of(self, offset))) for offset in self._queue.waiting])
+        return sum([len(self._purgatory.waiting(key_of(self, offset))) for offset in self._queue.waiting])
 
     @property
     def value(self) -> int:
@@ -157,7 +161,7 @@ class Thresholds(Collection):
                 *offset* at the deadline; or the argument of fail().
         """
         op = ThresholdWait(self, as_int("offset", offset), timeout)
-        park_awaited(self.purgatory, op, (key_of(self, op.offset),))
+        park_awaited(self._purgatory, op, (key_of(self, op.offset),))
         if is_pending(op):
             self._queue.add(op.offset)
             op.is_counted = True
@@ -264,7 +268,7 @@ def refuse_other_thread(thresholds: Thresholds) -> None:
     """Raises: RuntimeError: something waits, and the caller is in another thread than its loop."""
     # Invariants: I15.
     if thresholds._queue.waiting:
-        core_of(thresholds.purgatory).loop.check_thread()
+        core_of(thresholds._purgatory).loop.check_thread()
 
 
 def raise_value(thresholds: Thresholds, value: int) -> int:
@@ -277,10 +281,10 @@ def raise_value(thresholds: Thresholds, value: int) -> int:
     ended = 0
     try:
         while (offset := queue.pop(thresholds._value)) is not None:
-            ended += thresholds.purgatory.check_and_complete(key_of(thresholds, offset))
+            ended += thresholds._purgatory.check_and_complete(key_of(thresholds, offset))
     except BaseException:  # a hook raised: the rest is checked soon
         while (offset := queue.pop(thresholds._value)) is not None:
-            thresholds.purgatory.notify(key_of(thresholds, offset))
+            thresholds._purgatory.notify(key_of(thresholds, offset))
         raise
     return ended
 
@@ -288,7 +292,7 @@ def raise_value(thresholds: Thresholds, value: int) -> int:
 def check_every_offset(thresholds: Thresholds) -> int:
     """Check every offset that has waits, lowest first. Returns: how many operations ended."""
     keys = [key_of(thresholds, offset) for offset in sorted(thresholds._queue.waiting)]
-    return thresholds.purgatory.check_each(keys) if keys else 0
+    return thresholds._purgatory.check_each(keys) if keys else 0
 
 
 def as_int(parameter: str, value: object) -> int:

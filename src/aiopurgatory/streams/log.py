@@ -139,8 +139,6 @@ class EventLog(Starting):
         require_int("window_bytes", window_bytes, 0)
         if unknown_timeout is not None:
             require_seconds("unknown_timeout", unknown_timeout, 0.0, 1e6)
-        #: Shown in statistics and metrics.
-        self.name: Final = name
         self._store: Final = WatchedStore(store)
         #: The bounds that are given, and whether it was logged that a topic has larger ones.
         self._keep: Final = Keep(int(keep_events or 0), int(keep_bytes or 0), float(keep_seconds or 0.0))
@@ -165,6 +163,11 @@ class EventLog(Starting):
         self._appended = 0
         #: Whether an app was given the lifespan, and has not run it.
         self._awaits_lifespan = False
+
+    @property
+    def name(self) -> str:
+        """The name shown in statistics and metrics."""
+        return self.purgatory.name
 
     def __repr__(self) -> str:
         state = "open" if self._tails is not None else "closed" if self._is_closed else "new"

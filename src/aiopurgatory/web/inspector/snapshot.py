@@ -140,14 +140,15 @@ def take_ring(wheel: Any) -> Row:
     counts = [bucket.count for bucket in wheel.buckets]
     filled, parts = Counter[int](), min(wheel.size, MAX_PARTS)
     for place, count in enumerate(counts):
-        filled[place * parts // wheel.size] += count
+        if count:
+            filled[place * parts // wheel.size] += count
     return {
         "level": wheel.level,
         "tick": wheel.tick / NS,
         "size": wheel.size,
         "buckets": len(counts) - counts.count(0),
         "parts": parts,
-        "filled": sorted((+filled).items()),
+        "filled": sorted(filled.items()),
     }
 
 
