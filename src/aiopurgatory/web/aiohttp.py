@@ -80,7 +80,7 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
             raise
         try:
             return task.result()
-        except (Exception, asyncio.CancelledError) as exc:  # which aiohttp would leave without an answer
+        except (Exception, asyncio.CancelledError) as exc:  # aiohttp would not answer a CancelledError
             answer = None if here.has_begun else refusals.answer_handler(exc)
             if answer is None:
                 raise

@@ -312,8 +312,9 @@ class Connected:
 
     async def __aexit__(self, exc_type: object, exc: object, traceback: object) -> None:
         assert self._task is not None
-        self._stop()
+        stop = self._stop
         del self._stop  # it refers to this: cut the cycle
+        stop()  # raises in a loop that is closed
         if self._reason is not None:
             is_alone = self._task.uncancel() <= self._cancelling  # nothing else has cancelled the task
             if is_alone and isinstance(exc, asyncio.CancelledError):
