@@ -27,7 +27,7 @@ async def connection(own_postgres: Postgres) -> AsyncIterator[Any]:
 
 @pytest.fixture
 async def log(own_postgres: Postgres) -> AsyncIterator[PostgresLog]:
-    async with PostgresLog(own_postgres.url(), timeout=2.0) as log:
+    async with PostgresLog(own_postgres.url(), timeout=3.0) as log:
         yield log
 
 
@@ -120,7 +120,7 @@ async def test_append_to_a_run_is_refused_and_the_transaction_goes_on(
 
 
 async def test_append_of_others_waits_for_a_long_transaction(log: PostgresLog, connection: Any, topic: str) -> None:
-    """As for an outage: even for longer than its timeout of 2 s."""
+    """As for an outage: even for longer than its timeout of 3 s."""
     async with connection.transaction():
         await log.append(topic, "first", connection=connection)
         waiting = asyncio.ensure_future(log.append(topic, "second"))
