@@ -97,7 +97,7 @@ async def test_call_cancelled_while_connecting_ends_no_other(server: ManyLives, 
 
 async def test_call_without_an_answer_fails_all_in_time(server: ManyLives) -> None:
     server.connecting.set()
-    called = Commands(server, 1.0)
+    called = Commands(server, 2.5)
     assert await called.call(None, "ECHO", "x") == ("life 1", b"x")
     await asyncio.sleep(0.1)
     server.is_silent = True
@@ -108,7 +108,7 @@ async def test_call_without_an_answer_fails_all_in_time(server: ManyLives) -> No
     for answer in late:
         with pytest.raises(StoreDownError, match="did not answer in time"):
             await answer
-    assert 0.99 < asyncio.get_running_loop().time() - started < 5.0
+    assert 2.49 < asyncio.get_running_loop().time() - started < 10.0
     server.is_silent = False
     assert await called.call(None, "ECHO", "x") == ("life 3", b"x")
     await called.aclose()
@@ -130,7 +130,7 @@ async def test_call_after_an_interrupted_one_gets_its_own_answer(server: ManyLiv
     interrupt(server.wires[0])
     with pytest.raises(Interrupt):
         await up.call(None, "ECHO", "x")
-    async with asyncio.timeout(2.0):
+    async with asyncio.timeout(20.0):
         assert await up.call(None, "ECHO", "y") == ("life 2", b"y")
 
 
@@ -139,7 +139,7 @@ async def test_calls_whose_sending_is_interrupted_all_fail(server: ManyLives, ca
     interrupted, other = [begun(called, "life 1", key) for key in "xy"]
     server.connecting.set()
     with pytest.raises(Interrupt):
-        await asyncio.wait_for(interrupted, 2.0)
-    with pytest.raises(StoreDownError):
-        await asyncio.wait_for(other, 2.0)
+        await asyncio.wait_for(interrupted, 20.0)
+    with pytest.raises(StoreDownError, match=r"interrupted|has ended"):  # and not after the 5 s of its timeout
+        await asyncio.wait_for(other, 20.0)
     assert await called.call(None, "ECHO", "z") == ("life 2", b"z")

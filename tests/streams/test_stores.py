@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from time import monotonic
 
 import anyio
 import pytest
@@ -48,10 +47,10 @@ async def test_redis_read_of_large_events_loads_few(own_redis: Redis, topic: str
 async def test_postgres_reads_of_many_topics_delay_neither_each_other_nor_appends(
     own_postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a gap, each topic is read. Together, the reads take three times as long as the server may for one."""
+    """After a gap, each topic is read. Together, the reads take longer than the server may for one."""
     listeners = 30
-    monkeypatch.setattr(postgres, "_READ", postgres._READ + ", pg_sleep(0.1)")
-    async with PostgresLog(own_postgres.url(), timeout=1.0, connections=2) as log:
+    monkeypatch.setattr(postgres, "_READ", postgres._READ + ", pg_sleep(0.2)")
+    async with PostgresLog(own_postgres.url(), timeout=2.5, connections=2) as log:
         follows = [log.follow(f"many {number}") for number in range(listeners)]
         reading = [asyncio.ensure_future(anext(follow)) for follow in follows]
         await until(lambda: log.statistics().reads == listeners)
@@ -65,16 +64,14 @@ async def test_postgres_reads_of_many_topics_delay_neither_each_other_nor_append
 
 
 async def test_postgres_read_that_gets_no_connection_is_an_outage(own_postgres: Postgres) -> None:
-    url, timeout = own_postgres.url(), 1.5  # longer than a loaded machine needs to connect
+    url, timeout = own_postgres.url(), 3.0  # longer than a loaded machine needs to connect
     async with PostgresLog(url, timeout=timeout, connections=1) as log:
         await log.append("x", "a")
         blocker = await asyncpg.connect(url)
-        async with blocker.transaction():
+        async with blocker.transaction(), asyncio.timeout(4 * timeout):
             await blocker.execute('LOCK TABLE "events_topics"')
-            began = monotonic()
             reads = await asyncio.gather(*(log.last_id("x") for _ in range(20)), return_exceptions=True)
             assert all(isinstance(read, StoreDownError) for read in reads)
-            assert monotonic() - began < 5 * timeout
         await blocker.close()
         assert await log.last_id("x") is not None
 
