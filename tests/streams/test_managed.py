@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -84,6 +85,8 @@ async def test_postgres_crash_that_loses_commits_is_told() -> None:
         async with PostgresLog(server.url()) as writer:
             kept = await writer.append("room", "kept")
             await run_sql(server.url(), "CHECKPOINT")
+            flushes = "SELECT pid FROM pg_stat_activity WHERE backend_type = $1"
+            os.kill(await run_sql(server.url(), flushes, "walwriter"), signal.SIGSTOP)
             lost = await writer.append("room", "lost")
             server.kill()
         server.start()
@@ -135,7 +138,7 @@ async def test_postgres_standby_names_itself(own_postgres: Postgres) -> None:
         server.run(["touch", f"{server.folder}/data/standby.signal"])
         server.start()
         bus = PostgresBus(own_postgres.url(), [])
-        log = PostgresLog(server.url(), bus=bus, timeout=2.0)
+        log = PostgresLog(server.url(), bus=bus)
         with pytest.raises(StoreDownError, match=says):
             await log.start()
         store = log._tables
