@@ -465,13 +465,11 @@ async def test_log_is_started_again(log: EventLog, topic: str) -> None:
 
 
 async def test_log_starts_by_itself(url: str, new_log: Open, topic: str) -> None:
-    for use in range(4):
+    for use in range(2):
         log = log_at(url)
-        uses: list[Any] = [log.append(topic, "a"), log.last_id(topic), take(log, topic, 1), log.run("new").__aenter__()]
-        if use in (0, 1):
-            await uses[use]
-        for each in uses:
-            each.close()
+        uses: list[Any] = [log.append(topic, "a"), log.last_id(topic)]
+        await uses.pop(use)
+        uses[0].close()
         await log.aclose()
 
 
@@ -489,7 +487,7 @@ async def test_append_while_the_log_closes_is_made_or_refused(log: EventLog, top
     appends = [asyncio.create_task(log.append(topic, str(number))) for number in range(20)]
     await asyncio.sleep(0)
     await log.aclose()
-    done, pending = await asyncio.wait(appends, timeout=5)
+    done, pending = await asyncio.wait(appends, timeout=30)
     assert not pending
     errors = [task.exception() for task in done if task.exception() is not None]
     assert all(isinstance(error, PurgatoryClosedError) for error in errors)
@@ -499,7 +497,8 @@ async def test_append_while_the_log_closes_is_made_or_refused(log: EventLog, top
         assert len(set(await take(log, topic, made))) == made
 
 
-async def test_lifespan_that_is_over_ends_the_runs(url: str, topic: str) -> None:
+async def test_lifespan_that_is_over_ends_the_runs(url: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiopurgatory.streams.producer.PARTING", 20.0)  # however slow the server is
     log = log_at(url)
     async with log.lifespan(object()) as state:
         assert state is None
@@ -508,7 +507,7 @@ async def test_lifespan_that_is_over_ends_the_runs(url: str, topic: str) -> None
     with pytest.raises(PurgatoryClosedError):
         await log.append(topic, "b")
     producer.cancel()
-    async with log, asyncio.timeout(10):
+    async with log, asyncio.timeout(30):
         assert await data_of(log, topic) == ["a", "abandoned"]
 
 
