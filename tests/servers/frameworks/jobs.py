@@ -4,11 +4,13 @@ An ASGI app has the first of these alone; told() has the others, as they do not 
 
 GET /next     waits for a job, and answers with its number; "none" after 300 s
 POST /put     a new job; answers with the state
-GET /state    "WAITS JOBS HANDED": the waits, the jobs that nobody has, and the jobs that were handed out
+GET /state    "WAITS JOBS HANDED HEARS": the waits, the jobs that nobody has, the jobs that were handed out, and
+              whether a stop signal would be heard
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
@@ -36,7 +38,8 @@ def put() -> str:
 
 
 def state() -> str:
-    return f"{purgatory.num_delayed} {len(jobs)} {handed}"
+    hears = type(signal.getsignal(signal.SIGTERM)).__name__ == "_Ahead"
+    return f"{purgatory.num_delayed} {len(jobs)} {handed} {hears:d}"
 
 
 async def next_job() -> str:
