@@ -48,7 +48,7 @@ async def fail(ctx: dict[str, Any]) -> None:
 async def served(redis: Redis, bus_port: int | None = None) -> AsyncIterator[tuple[ArqRedis, Purgatory]]:
     settings = RedisSettings.from_dsn(redis.url())
     url = redis.url(bus_port)
-    options: dict[str, Any] = {"name": "aiopurgatory.arq", "heartbeat": 0.3, "timeout": 0.5}
+    options: dict[str, Any] = {"name": "aiopurgatory.arq", "heartbeat": 0.3, "timeout": 3.0}
     async with (
         Purgatory("results") as purgatory,
         RedisBus(url, [purgatory], **options),

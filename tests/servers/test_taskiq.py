@@ -41,7 +41,7 @@ async def work(number: int) -> int:
 @asynccontextmanager
 async def served(redis: Redis, bus_port: int | None = None) -> AsyncIterator[Started]:
     url = redis.url(bus_port)
-    options: dict[str, Any] = {"name": "aiopurgatory.taskiq", "heartbeat": 0.3, "timeout": 0.5}
+    options: dict[str, Any] = {"name": "aiopurgatory.taskiq", "heartbeat": 0.3, "timeout": 3.0}
     backend: Any = RedisAsyncResultBackend(redis.url(), result_ex_time=600)
     async with (
         Purgatory("results") as purgatory,
