@@ -19,8 +19,8 @@ from private_servers import free_port
 from web.helpers import listens, wait_until  # type: ignore[import-not-found]
 
 ROOT = Path(__file__).parents[2]
-#: Seconds in which a client must see a write, also after a restart.
-PATIENCE = 10.0
+#: Seconds in which a client must start, and see a write, also after a restart.
+PATIENCE = 30.0
 
 
 class App:

@@ -230,7 +230,7 @@ async def test_a_push_wakes_one_of_many(ours: Served, monkeypatch: pytest.Monkey
     producer = ours.client()
     assert ours.purgatory is not None
     waiting = [asyncio.ensure_future(ours.client().blpop(["jobs"], 0)) for _ in range(100)]
-    await until_pending(ours.purgatory, 100)
+    await until_pending(ours.purgatory, 100, timeout=30.0)
     monkeypatch.setattr(Blocked, "try_complete", try_complete)
     for number in range(100):
         await producer.rpush("jobs", number)

@@ -109,7 +109,7 @@ def test_watches_miss_nothing_and_repeat_nothing(redis: Redis, name: str, worker
                 ledger.start(f"watch_{name}", app.url)
                 ledger.settle()
             # The server restarts, with polls parked.
-            assert app.stop() < 5
+            assert app.stop() < 10
             app.start()
             for key in KEYS:
                 write(key)
@@ -136,16 +136,14 @@ def test_updates_are_kept_until_they_are_confirmed(redis: Redis, workers: int) -
                 for _ in range(40):
                     write()
                     time.sleep(chance.random() / 100)
-                ledger.kill(
-                    ledger.watchers[0]
-                )  # in the middle of whatever it does; what it did not confirm comes again
+                ledger.kill(ledger.watchers[0])  # whatever it does; what it did not confirm comes again
             ledger.start("watch_telegram", app.url)
-            assert app.stop() < 5
+            assert app.stop() < 10
             app.start()
             write()
             received = ledger.settled()
         finally:
             ledger.close()
     again = received.total() - len(received)
-    assert again <= 5 * len(KEYS)  # at most the last answer of each killed bot, if it had one update
+    assert again <= 5 * len(KEYS)  # at most the last update of each killed bot
     print(f"telegram, {workers} workers: {len(received)} updates, 0 lost, {again} again after a kill")

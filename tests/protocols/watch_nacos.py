@@ -24,7 +24,7 @@ if __name__ == "__main__":
     for name in sys.argv[2:]:
         known = client.get_config(name, "g")
         client.add_config_watcher(name, "g", show, content=known)
-        print(f"{name} ready\n", end="", flush=True)
         if known is not None:
             print(f"{name} {known}\n", end="", flush=True)
+        print(f"{name} ready\n", end="", flush=True)
     threading.Event().wait()

@@ -26,7 +26,7 @@ def consume(client: Any, queue: str) -> None:
     print(f"{queue} ready\n", end="", flush=True)
     while True:
         try:
-            found = client.receive_message(QueueUrl=url, WaitTimeSeconds=20, VisibilityTimeout=2)
+            found = client.receive_message(QueueUrl=url, WaitTimeSeconds=20, VisibilityTimeout=5)
             for message in found.get("Messages", []):
                 print(f"{queue} {message['Body']}\n", end="", flush=True)
                 client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
