@@ -243,12 +243,12 @@ async def test_users_of_page_without_a_command_are_told_which(restricted: Redis)
     for command in re.findall(r"\+(\w+)", USERS[-1]):
         await restricted.asked(f"ACL SETUSER tenant -{command}")
         with pytest.raises(PurgatoryError, match=rf"(?i)'{command}'|in {command}"):
-            await use(RedisLog(tenant, prefix="app1:", timeout=1.0), f"topic of {command}")
+            await use(RedisLog(tenant, prefix="app1:", timeout=15.0), f"topic of {command}")
         await restricted.asked(f"ACL SETUSER tenant +{command}")
     for command in ("subscribe", "publish"):
         await restricted.asked(f"ACL SETUSER app-bus -{command}")
         with pytest.raises(BusConnectError, match=f"NOPERM.*'{command}' command"):
-            await RedisBus(bus, [], timeout=1.0).start()
+            await RedisBus(bus, [], timeout=15.0).start()
         await restricted.asked(f"ACL SETUSER app-bus +{command}")
 
 

@@ -21,7 +21,7 @@ EXPECTED = {
     ],
     "longpoll_server.py": [
         r'POST answers 201 {"offset":0}',
-        r'answered by it after 0\.\d s: 200 \[{"order":1}\]',
+        r'answered by it after \d\.\d s: 200 \[{"order":1}\]',
         r"timed out after \d\.\d s: 204",
         r"hung up: its poll was gone within \d\.\d s",
         r"told to stop: 100 polls answered within \d\.\d s: 503 retry-after: 1",
@@ -61,7 +61,7 @@ DEMOS: list[tuple[str, tuple[str, ...], Figures]] = [
     ),
     *(
         (
-            f"demo_workers.py --engine {name} --seconds 3 --polls 100",
+            f"demo_workers.py --engine {name} --seconds 6 --polls 100",
             ("lost", "doubled", "out of order"),
             {"polls at once, at peak": 95, "workers that did each of the above": 3, "events published": 5},
         )
@@ -95,7 +95,7 @@ def test_demo_short_version_meets_every_must_be(command: str, none: tuple[str, .
 
 @pytest.mark.slow
 def test_demo_opens_with_the_address_of_its_live_page() -> None:
-    process = start("demo.py", "--seconds", "3", "--polls", "200")
+    process = start("demo.py", "--seconds", "30", "--polls", "200")
     found = re.fullmatch(r"Live page: (http://127\.0\.0\.1:\d+/purgatory/), .*\n", read_lines(process, 1))
     assert found is not None
     with httpx.Client(timeout=20.0) as client:
@@ -105,12 +105,12 @@ def test_demo_opens_with_the_address_of_its_live_page() -> None:
         while client.get(f"{found[1]}state").json()["statistics"]["pending"] < 190:
             pass
     process.kill()  # its server also goes
-    process.communicate(timeout=10)
+    process.communicate(timeout=20)
 
 
 INT, KILL = signal.SIGINT, signal.SIGKILL
-DEMO, WORKERS = "demo.py --seconds 5 --polls 200", "demo_workers.py --engine redis --polls 100"
-ANSWERS = "demo_streams.py --store redis --seconds 6 --listeners 20"
+DEMO, WORKERS = "demo.py --seconds 10 --polls 200", "demo_workers.py --engine redis --polls 100"
+ANSWERS = "demo_streams.py --store redis --seconds 9 --listeners 20"
 
 
 @pytest.mark.slow

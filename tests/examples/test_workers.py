@@ -79,7 +79,7 @@ async def wake(writer: str, server: Server, address: str) -> None:
                 await asyncio.sleep(0.02)  # a worker accepts all connections that have come
             await asyncio.sleep(0.5)
             await asyncio.to_thread(write, writer, server)
-            async with asyncio.timeout(5.0):  # of the 20 s that they would have waited
+            async with asyncio.timeout(15.0):  # of the 20 s that they would have waited
                 answers = await asyncio.gather(*parked)
             assert {(status, len(ids)) for status, _, ids, _ in answers} == {(200, 1)}
             etag = answers[0][1]
