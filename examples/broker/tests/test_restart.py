@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-
 import confluent_kafka
+from private_servers import free_port
 
 from .asks import fetch, values_in
 from .served import PATIENCE, Served
 from .wires import Wire
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Idempotent:
