@@ -60,9 +60,8 @@ async def test_group_goes_on_where_it_committed(broker: Broker, wire: Wire) -> N
 
 async def test_group_whose_member_is_silent_goes_on_without_it(broker: Broker, wire: Wire) -> None:
     await create(wire, "t", partitions=2)
-    values: dict[str, Any] = {"protocol": "roundrobin", "session": 0.3}
-    silent = await named(wire, "g", **values)
-    answer = await wire.call("join_group", **join_values("g", silent, **values))
+    silent = await named(wire, "g", protocol="roundrobin")
+    answer = await wire.call("join_group", **join_values("g", silent, protocol="roundrobin", session=0.3))
     assert (answer.error_code, answer.leader) == (ErrorCode.none, silent)
     async with member(broker) as alive:
         await until(lambda: shares(alive) == [[0, 1]], "it has all")
@@ -230,16 +229,16 @@ async def two(broker: Broker) -> AsyncIterator[Two]:
 
 
 async def test_group_member_may_wait_for_a_plan_longer_than_its_session(two: Two, wire: Wire) -> None:
-    await two.begin(session=0.5)
+    await two.begin(session=10.0, session_timeout=timedelta(seconds=2.5))
     for _ in range(12):
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.25)
         beat = await wire.call("heartbeat", member_id=two.names[0], **two.values)
         assert beat.error_code == ErrorCode.none
     assert (await two.plan()).assignment == b"plan"
 
 
 async def test_group_member_that_is_gone_while_it_waits_for_a_plan_is_removed(two: Two, broker: Broker) -> None:
-    await two.begin(session=0.5)
+    await two.begin(session=10.0, session_timeout=timedelta(seconds=0.5))
     two.follows.writer.transport.abort()
     await until(lambda: two.names[1] not in broker.groups["g"].members, "it is removed")
 
