@@ -145,6 +145,7 @@ async def test_client_that_does_not_read_is_not_answered_again(broker: Broker, w
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await client.send("fetch", **fetch_values("t", 0, wait=0.0, max_bytes=1 << 30))
         client.writer.write(framed(GOOD) * 3)
+        await until(lambda: handled, "the fetch is handled")
         await asyncio.sleep(0.1)
         assert [api for api, _ in handled] == ["fetch"]
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]
