@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from web.polls import until  # type: ignore[import-not-found]
 
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.journal import Journal, JournalStatistics
@@ -216,8 +217,7 @@ async def test_files_are_cut_by_rows_and_lie_by_hour(tmp_path: Path) -> None:
 async def test_files_are_cut_by_time(tmp_path: Path) -> None:
     async with Journal(tmp_path, seconds_per_file=0.05) as journal, Purgatory(observers=[journal]) as purgatory:
         complete(purgatory)
-        while not rows(tmp_path):  # noqa: ASYNC110 nothing announces it
-            await asyncio.sleep(0.01)
+        await until(lambda: rows(tmp_path))
         assert len(rows(tmp_path)) == 1
 
 
@@ -235,8 +235,7 @@ async def test_task_that_is_cancelled_costs_no_row_that_was_kept(
         complete(purgatory)
         await asyncio.sleep(0.01)
         next(task for task in asyncio.all_tasks() if task.get_name() == "aiopurgatory-journal").cancel()
-        await asyncio.sleep(0.01)
-        assert "has stopped" in caplog.text
+        await until(lambda: "has stopped" in caplog.text)
         complete(purgatory)
     assert ([row["sequence"] for row in rows(tmp_path)], journal.statistics().dropped) == ([0], 1)
 
@@ -278,8 +277,7 @@ async def test_disk_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
         ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # bytes: the disk is full
         try:
-            while not journal.statistics().dropped:  # noqa: ASYNC110 nothing announces it
-                await asyncio.sleep(0.01)
+            await until(lambda: journal.statistics().dropped)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
             signal.signal(signal.SIGXFSZ, ignored)
@@ -306,11 +304,11 @@ async def test_share_keeps_a_sample_that_weighs_as_much(tmp_path: Path) -> None:
 
 async def test_snapshots_hold_the_statistics(tmp_path: Path) -> None:
     async with (
-        Journal(tmp_path, snapshot_seconds=0.02) as journal,
+        Journal(tmp_path, snapshot_seconds=0.02, seconds_per_file=0.02) as journal,
         Purgatory("fetch", observers=[journal]) as purgatory,
     ):
         purgatory.watch(Fetch(), ["a", "b"])
-        await asyncio.sleep(0.1)
+        await until(lambda: any(row["pending"] for row in rows(tmp_path, "statistics")))
     found = sorted(rows(tmp_path, "statistics"), key=lambda row: row["at"])
     assert len(found) >= 3
     assert (found[0]["pending"], found[0]["wheel_size"]) == (0, 20)

@@ -20,7 +20,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from streams.faulty import FaultyStore  # type: ignore[import-not-found]
-from web.polls import Given  # type: ignore[import-not-found]
+from web.polls import Given, until  # type: ignore[import-not-found]
 
 from aiopurgatory import DelayedOperation, Purgatory, PurgatoryFullError, Statistics
 from aiopurgatory.metrics import Metrics
@@ -311,8 +311,7 @@ async def test_shared_greatest_value_of_one_stays_when_another_closes(
     async with Purgatory("fetch", observers=[Metrics(registry)]) as purgatory:
         await purgatory.watch(Fetch(0.001), ["key"])
         monkeypatch.setattr("aiopurgatory.metrics.collector.PUBLISH_INTERVAL", 1000.0)
-        while "longest_turn_seconds{purgatory=fetch}" not in scraped(registry):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until(lambda: "longest_turn_seconds{purgatory=fetch}" in scraped(registry))
         async with Purgatory("fetch", observers=[Metrics(registry)]):
             pass
         assert "longest_turn_seconds{purgatory=fetch}" in scraped(registry)
@@ -348,7 +347,7 @@ async def test_scrape_shows_what_a_bus_says(metrics: Metrics, registry: Collecto
         await asyncio.sleep(0)
         await bus.gap()
         found = scraped(registry)
-        assert found.pop("bus_since_echo_seconds{bus=aiopurgatory}", 0.0) < 5
+        assert found.pop("bus_since_echo_seconds{bus=aiopurgatory}", 0.0) < 30
         assert found.pop("worker_pid{}") == os.getpid()
         assert found == {
             "bus_connected{bus=aiopurgatory}": 1,
@@ -359,11 +358,12 @@ async def test_scrape_shows_what_a_bus_says(metrics: Metrics, registry: Collecto
         }
         server.is_down = True
         bus.publish("key")
-        await asyncio.sleep(0.01)
+        while bus.statistics().connected:  # noqa: ASYNC110 nothing announces it
+            await asyncio.sleep(0.05)
         down = scraped(registry)
         assert down["bus_outbox_keys{bus=aiopurgatory}"] == 1
         assert down["bus_since_echo_seconds{bus=aiopurgatory}"] == math.inf
-        assert 0.005 < down["bus_outbox_age_seconds{bus=aiopurgatory}"] < 5
+        assert 0.005 < down["bus_outbox_age_seconds{bus=aiopurgatory}"] < 30
         assert "bus_connected{bus=aiopurgatory}" not in down
     assert open_now(registry) == {}
 
@@ -374,8 +374,7 @@ async def test_bus_cancelled_by_others_stays_in_the_scrape(metrics: Metrics, reg
         for task in asyncio.all_tasks():
             if task.get_name() == "aiopurgatory bus":
                 task.cancel()
-        await asyncio.sleep(0.01)
-        assert not bus.statistics().connected
+        await until(lambda: not bus.statistics().connected)
         assert scraped(registry)["bus_since_echo_seconds{bus=aiopurgatory}"] == math.inf
     assert open_now(registry) == {}
 
@@ -492,7 +491,7 @@ def test_processes_that_share_a_folder_are_scraped_as_one() -> None:
     assert running["operations_total{outcome=expired,purgatory=fetch}"] == 2
     assert "pending_operations{purgatory=fetch}" not in stopped
     assert (running["bus_connected{bus=aiopurgatory}"], running["bus_published_keys_total{bus=aiopurgatory}"]) == (2, 2)
-    assert running["bus_since_echo_seconds{bus=aiopurgatory}"] < 5
+    assert running["bus_since_echo_seconds{bus=aiopurgatory}"] < 30
     assert "bus_connected{bus=aiopurgatory}" not in stopped
     assert stopped["bus_published_keys_total{bus=aiopurgatory}"] == 2
     assert stopped["operations_total{outcome=failed,purgatory=fetch}"] == 7
