@@ -169,7 +169,7 @@ def test_command_stopped_ends_silently_and_soon(tmp_path: Path) -> None:
     begun = time.monotonic()
     running.send_signal(signal.SIGINT)
     assert (*running.communicate(timeout=60), running.returncode) == ("", "", INTERRUPTED)
-    assert time.monotonic() - begun < 6.0  # a second on an idle machine; its jobs would take minutes
+    assert time.monotonic() - begun < 20.0  # a second on an idle machine; its jobs would take minutes
 
 
 @pytest.mark.slow

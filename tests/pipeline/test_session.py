@@ -166,7 +166,7 @@ def test_session_stopped_ends_soon_and_leaves_no_jvm(
         took = time.monotonic() - begun
     assert running.returncode == status
     assert "Py4J" not in said
-    assert took < 6.0  # a second on an idle machine; its job would take minutes
+    assert took < 20.0  # a second on an idle machine; its job would take minutes
     assert not Path("/proc", str(java), "exe").exists()
     assert not list(temporary.iterdir())
 
