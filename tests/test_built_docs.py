@@ -74,6 +74,6 @@ def test_search_of_a_page_opened_as_a_file_finds_page(driver: Chrome, words: str
         return any(name in link and link.endswith(anchor) for link in links[:10])
 
     driver.get((BUILT / "reference" / "core.html").as_uri())
-    box = WebDriverWait(driver, 10).until(search_box)
+    box = WebDriverWait(driver, 30).until(search_box)
     box.find_element("css selector", "input").send_keys(words)
-    assert WebDriverWait(driver, 10).until(is_found)
+    assert WebDriverWait(driver, 30).until(is_found)
