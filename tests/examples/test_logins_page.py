@@ -74,9 +74,9 @@ async def test_token_expires(path: str, monkeypatch: pytest.MonkeyPatch) -> None
     async with log, client_of(1, 0.5) as client:
         await log.append(path.split("/")[2], "early")
         begin = time.monotonic()
-        async with asyncio.timeout(15.0):  # a stream may last for an hour
+        async with asyncio.timeout(15.0):  # a stream may last for an hour; not each lets a cancellation through
             assert (await client.get(path)).text.count("data: early") == 1
-        assert time.monotonic() - begin > 0.4
+        assert 0.4 < time.monotonic() - begin < 15.0
         now += 0.5
         assert (await client.get(path)).status_code == 401
 
