@@ -36,7 +36,7 @@ class Fleet:
         rate: float | None = 0,
         keys: int = 200,
         heartbeat: float = 0.5,
-        timeout: float = 0.5,
+        timeout: float = 2.5,
         **more: Any,
     ) -> None:
         self.rate = rate

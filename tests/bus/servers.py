@@ -12,7 +12,7 @@ from typing import Any
 from private_proxy import Proxy
 from private_servers import Postgres, Redis, Server, free_port, program
 
-from aiopurgatory.bus import Bus
+from aiopurgatory.bus import Bus, BusConnectError
 from aiopurgatory.bus.engine import CHANNEL, Engine
 from aiopurgatory.bus.targets import Target
 
@@ -101,13 +101,23 @@ def bus_on(url: str, targets: Iterable[Target], **options: Any) -> Bus:
     return PostgresBus(url, targets, **options)
 
 
+async def started(bus: Bus) -> Bus:
+    """Start *bus*, whose timeout may be too short for a busy machine."""
+    async with asyncio.timeout(60.0):
+        while not bus.statistics().connected:
+            with suppress(BusConnectError):
+                await bus.start()
+    return bus
+
+
 @asynccontextmanager
 async def proxied(
     server: Server, targets: Iterable[Target] = (), query: str = "", **options: Any
 ) -> AsyncIterator[tuple[Proxy, Bus]]:
     """A proxy before *server*, and a bus through it."""
-    async with Proxy(server.port) as proxy, bus_on(server.url(proxy.port) + query, targets, **options) as bus:
-        yield proxy, bus
+    async with Proxy(server.port) as proxy:  # noqa: SIM117 too long for one line
+        async with await started(bus_on(server.url(proxy.port) + query, targets, **options)) as bus:
+            yield proxy, bus
 
 
 def engine_on(url: str) -> Engine:

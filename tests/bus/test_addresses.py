@@ -224,7 +224,7 @@ async def test_open_first_address_is_silent_uses_the_next(hosts: str, monkeypatc
     monkeypatch.setattr(HostNames, "addresses", addresses)
     with made(Postgres) as server, silent("127.0.0.9", server.port):
         url = server.url().replace(f"127.0.0.1:{server.port}", hosts.format(server.port))
-        async with bus_on(url, []) as bus:
+        async with bus_on(url, [], timeout=9.0) as bus:
             assert bus.statistics().connected
 
 

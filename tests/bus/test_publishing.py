@@ -15,7 +15,7 @@ from aiopurgatory.bus import Bus
 from aiopurgatory.bus.postgres import PostgresBus
 from aiopurgatory.bus.redis import RedisBus
 
-from .servers import bus_on, proxied
+from .servers import bus_on, proxied, started
 from .waits import Recorder, until
 
 # an event while a bus subscribes, whether the server had the subscription before it or not
@@ -114,7 +114,7 @@ async def test_publish_only_opens_one_connection(server: Server) -> None:
 
 
 async def test_publish_only_silent_server_is_noticed(server: Server) -> None:
-    async with Proxy(server.port) as proxy, publisher(server, proxy.port, 0.2, 0.4) as bus:
+    async with Proxy(server.port) as proxy, await started(publisher(server, proxy.port, 0.2, 0.4)) as bus:
         proxy.swallow()
-        await until(lambda: bus.statistics().gaps == 1, 5.0)
+        await until(lambda: bus.statistics().gaps)
         await until(lambda: bus.statistics().connected)

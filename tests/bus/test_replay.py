@@ -20,7 +20,7 @@ from aiopurgatory.bus.redis_server import RedisServer, Wire
 from aiopurgatory.streams.redis import RedisLog
 
 from .conftest import fixture_of
-from .servers import AclRedis, bus_on
+from .servers import AclRedis, bus_on, started
 from .storm import HEARTBEAT, TIMEOUT, Storm
 from .test_exchange import ALL, Process
 from .waits import Recorder, until
@@ -193,7 +193,7 @@ def test_rules_replaying_check_everything_only_at_the_start() -> None:
 redis, own_redis = fixture_of(AclRedis), fixture_of(AclRedis, scope="function")
 
 
-def replaying(url: str, targets: Iterable[Any], name: str, **options: Any) -> Bus:
+def replaying(url: str, targets: Iterable[Any], name: str, **options: Any) -> Any:
     return bus_on(url, targets, name=f"aiopurgatory.{name}", **{"replay": 100} | options)
 
 
@@ -217,7 +217,7 @@ async def gap_of(
         replaying(server.url(proxy.port) + path, [there], name, replay=replay) as other,
     ):
         if is_first:
-            await asyncio.sleep(0.2)  # until it has read the first probe, which no statistic tells
+            await until(lambda: other._reconnecting.exchange._missed._seen)  # it has read the first probe
         else:
             one.publish("seen")
             await until(lambda: "seen" in there.keys)
@@ -266,15 +266,16 @@ async def test_plain_publisher_makes_gaps_check_everything(redis: Server) -> Non
 
 async def test_stop_and_continue_of_the_server_checks_nothing(own_redis: Server) -> None:
     there = Recorder()
-    async with replaying(own_redis.url(), [there], "stopped", heartbeat=0.2, timeout=0.3) as bus:
+    async with await started(replaying(own_redis.url(), [there], "stopped", heartbeat=0.2, timeout=0.3)) as bus:
         bus.publish("key")
         await bus.flush()
+        before = there.everything
         own_redis.signal(signal.SIGSTOP)
         await until(lambda: bus.statistics().gaps > 0)
         own_redis.signal(signal.SIGCONT)
         await until(lambda: bus.statistics().connected)
         await asyncio.sleep(0.3)
-        assert there.everything == 1
+        assert there.everything == before
 
 
 async def test_start_without_the_rights_names_them(redis: AclRedis) -> None:
@@ -318,12 +319,12 @@ async def test_replay_turned_on_one_by_one_takes_effect_in_the_end(
             await asyncio.sleep(0.1)
             return here.everything - before
 
-        async with new:
-            async with old:
-                await asyncio.sleep(0.3)
-                assert await gap() == 1  # the control
-            await asyncio.sleep(1.0)
-            assert await gap() == 0
+        async with await started(new):
+            async with await started(old):
+                await until(lambda: "pass it in all processes" in caplog.text)
+                assert await gap() >= 1  # the control
+            while await gap():  # noqa: ASYNC110
+                await asyncio.sleep(1.0)
     assert caplog.text.count("pass it in all processes") == 1
 
 
