@@ -54,6 +54,6 @@ def pytest_asyncio_loop_factories(
         "fork_both",
         "many_waiters",
     )
-    if "test_timers" in item.nodeid:
+    if "test_timers" in item.nodeid or "engine_hangs" in item.nodeid:
         return {"virtual": VirtualLoop}
     return {"asyncio": asyncio.new_event_loop} if any(name in item.nodeid for name in once) else None

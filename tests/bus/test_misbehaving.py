@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Self
@@ -51,7 +50,7 @@ class Stubborn(OwnLink):
 
 @pytest.mark.parametrize("swallows", [False, True])
 async def test_start_engine_hangs_ends_within_the_timeout(swallows: bool) -> None:
-    start = time.monotonic()
+    start = asyncio.get_running_loop().time()
     bus = ServerBus(Stubborn("open", swallows), [], timeout=0.2)
     if swallows:  # then it has come up, though late
         await bus.start()
@@ -59,7 +58,7 @@ async def test_start_engine_hangs_ends_within_the_timeout(swallows: bool) -> Non
         with pytest.raises(BusConnectError, match=r"what is wrong: TimeoutError"):
             await bus.start()
     await bus.aclose()
-    assert time.monotonic() - start < 2.0
+    assert asyncio.get_running_loop().time() - start < 2.0
 
 
 @pytest.mark.parametrize("swallows", [False, True])
@@ -69,9 +68,9 @@ async def test_aclose_engine_hangs_ends_within_a_bound(swallows: bool) -> None:
     await bus.start()
     bus.publish("key")
     await asyncio.sleep(0.01)
-    start = time.monotonic()
+    start = asyncio.get_running_loop().time()
     await bus.aclose()
-    assert time.monotonic() - start < 0.3 + 2.0
+    assert asyncio.get_running_loop().time() - start < 0.3 + 2.0
     assert engine.aborted >= 1
     assert not [task for task in asyncio.all_tasks() if "bus" in task.get_name()]
 
