@@ -96,7 +96,7 @@ async def test_notify_key_is_released_after_its_check(purgatory: Purgatory) -> N
 
 
 @pytest.mark.parametrize("keys", [1, 3000])
-async def test_notify_all_goes_on_though_garbage_ends_some(purgatory: Purgatory, keys: int) -> None:
+async def test_notify_all_goes_on_though_garbage_ends_some(clock: ManualClock, purgatory: Purgatory, keys: int) -> None:
     class Canceller:
         def __init__(self, op: Op) -> None:
             self.op, self.itself = op, self
@@ -108,7 +108,7 @@ async def test_notify_all_goes_on_though_garbage_ends_some(purgatory: Purgatory,
     for op in ops[::300]:
         Canceller(op)
     purgatory.notify_all()
-    await turns(10)
+    await clock.settle()
     gc.collect()
     assert purgatory.is_open
     assert min(op.tries for op in ops if not op.done()) > 2  # watch() tries twice
