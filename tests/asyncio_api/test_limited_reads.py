@@ -95,9 +95,10 @@ async def test_hand_out_that_finds_nothing_keeps_its_call(purgatory: Purgatory) 
     assert (jobs.claims, purgatory.num_delayed) == (1, 5)
 
 
+@pytest.mark.usefixtures("without_gc")
 async def test_call_that_nobody_uses_costs_little_for_each_that_reads(purgatory: Purgatory) -> None:
     """Listing all that wait for each of them took 35 times as long as a check without a limit, with 4,000 waits."""
-    number, jobs, took = 3_000, Jobs(), list[float]()
+    number, jobs, took = 10_000, Jobs(), list[float]()
     tasks = await parked(purgatory, jobs, number)
     for limit in (None, 1):
         began, before = time.process_time(), jobs.claims
@@ -105,7 +106,7 @@ async def test_call_that_nobody_uses_costs_little_for_each_that_reads(purgatory:
         while jobs.claims - before < number:  # noqa: ASYNC110 nothing reports it
             await asyncio.sleep(0)
         took.append(time.process_time() - began)
-    assert took[1] < 12 * took[0]
+    assert took[1] < 24 * took[0]
     for task in tasks:
         task.cancel()
     await turns(10)

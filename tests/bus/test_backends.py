@@ -97,12 +97,9 @@ def says(bus: Bus, words: str) -> bool:
     return words in (bus.statistics().error or "")
 
 
-WAITING = "wait_event_type = 'Lock'"
-
-
 async def test_publish_lock_held_leaves_no_sessions_behind(server: Server) -> None:
     async with buses(server) as held, lock_of_notify_held(server) as admin:
-        assert await most(admin, WAITING, 4.0) <= BUSES
+        assert await most(admin, "wait_event_type = 'Lock'", 4.0) <= BUSES
         assert await sessions(admin) <= 4 * BUSES + 1
         for bus in held:  # on a busy machine, it may have run into its own timeout last
             await until(partial(says, bus, "holds the lock of NOTIFY"), 30.0)

@@ -175,6 +175,7 @@ STORMS = {
 }
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("storm", STORMS.values(), ids=STORMS)
 def test_rules_replaying_leave_nobody_parked(storm: Storm) -> None:
     assert storm.stuck(range(120)) == 0

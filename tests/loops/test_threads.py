@@ -52,7 +52,7 @@ async def test_threadsafe_eight_threads_lose_no_call(purgatory: Purgatory) -> No
         return purgatory.watch(Wait(lambda: key in happened), [key])
 
     ops = [watch((thread, n)) for thread in range(THREADS) for n in range(CALLS)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(50):
         await in_threads(notify)
         for op in ops:
             await op
