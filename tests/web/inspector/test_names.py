@@ -127,7 +127,8 @@ async def test_hostile_keys_harm_nobody(purgatory: Purgatory, port: int, monkeyp
 class Searches:
     """Searches that end when a test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, inspector: Inspector) -> None:
+        self._turns = inspector._turns
         self.running: list[str] = []
         self.begun: list[str] = []
         self.gate = asyncio.Event()
@@ -141,10 +142,14 @@ class Searches:
             self.running.remove(text)
         return {"hits": [text]}
 
+    def in_line(self) -> int:
+        """How many searches wait for the running one."""
+        return self._turns[asyncio.get_running_loop()].statistics().tasks_waiting
+
 
 @pytest.fixture
-async def searches(monkeypatch: pytest.MonkeyPatch) -> Searches:
-    searches = Searches()
+async def searches(inspector: Inspector, monkeypatch: pytest.MonkeyPatch) -> Searches:
+    searches = Searches(inspector)
     monkeypatch.setattr(app, "find", searches.find)
     return searches
 
@@ -154,10 +159,12 @@ def start(port: int, text: str) -> asyncio.Task[Any]:
 
 
 async def test_search_ends_with_its_client_running_or_in_line(port: int, searches: Searches) -> None:
-    running, leaving = start(port, "a"), start(port, "b")
+    running = start(port, "a")
     await until(lambda: searches.running == ["a"])
+    leaving = start(port, "b")
+    await until(lambda: searches.in_line() == 1)
     leaving.cancel()
-    await asyncio.sleep(0.1)  # its server hears of it
+    await until(lambda: searches.in_line() == 0)  # its server has heard of it
     staying = start(port, "c")
     running.cancel()
     await until(lambda: searches.running == ["c"])
@@ -170,13 +177,12 @@ async def test_too_many_searches_are_refused(port: int, searches: Searches) -> N
     accepted = [start(port, "first")]
     await until(lambda: searches.running == ["first"])
     accepted += [start(port, str(number)) for number in range(app.MAX_SEARCHES - 1)]
-    await asyncio.sleep(0.1)
-    async with asyncio.timeout(5):
-        refused = await get(port, "/search?key=x")
+    await until(lambda: searches.in_line() == app.MAX_SEARCHES - 1)
+    refused = await get(port, "/search?key=x")
     assert (refused.status, refused.headers["retry-after"]) == (503, "5")
     assert "default-src 'none'" in refused.headers["content-security-policy"]
     accepted.pop().cancel()
-    await asyncio.sleep(0.1)
+    await until(lambda: searches.in_line() < app.MAX_SEARCHES - 1)
     accepted.append(start(port, "its-place"))
     searches.gate.set()
     assert [(await search).status for search in accepted] == [200] * app.MAX_SEARCHES

@@ -121,7 +121,7 @@ async def test_page_begins_with_missed_kinds_and_slowest_keys(
     waiting = asyncio.create_task(purgatory.wait_for(lambda: ready, [("export", 7)], timeout=0.1))
     purgatory.watch(Wait(100.0), ["orders"])
     purgatory.watch(Wait(100.0), ["orders"])
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)  # now it waits
     ready.append(1)
     await waiting
     await page.shows("#figure-missed", "1")
@@ -137,8 +137,7 @@ async def test_page_draws_a_ring_for_each_wheel_and_moves_its_hand(page: Page, p
     assert await page.run(counts) == [4, 1, 2]  # the wheels of 20 and of 400 ms have no hand
     hand = "return document.querySelector('#rings .hand').getAttribute('transform')"
     before = await page.run(hand)
-    await asyncio.sleep(0.3)
-    assert await page.run(hand) != before
+    await page.until(hand, lambda found: found != before)
     levels = await page.text("#levels tbody")
     assert levels.splitlines()[3] == "3 8 s 2.67 min 1 / 20 1"
 

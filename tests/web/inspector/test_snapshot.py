@@ -16,6 +16,7 @@ from aiopurgatory.web.inspector.snapshot import Names
 from .helpers import Wait, get, search, state, state_with
 
 
+@pytest.mark.parametrize("options", [{"clock": ManualClock()}])
 async def test_state_tells_what_is_pending_and_how_full_the_wheels_are(purgatory: Purgatory, port: int) -> None:
     for timeout in (30.0, 30.0, 3000.0, None, None, None):
         purgatory.watch(Wait(timeout), ["key"])

@@ -72,7 +72,7 @@ def test_purgatory_that_is_started_in_the_next_loop_is_followed() -> None:
     assert [answer["statistics"]["pending"] for answer in answers] == [1, 0, 1, 0]
 
 
-async def test_purgatory_that_is_started_in_another_loop_is_let_go(purgatory: Purgatory, port: int) -> None:
+async def test_purgatory_of_another_loop_is_let_go(purgatory: Purgatory, inspector: Inspector, port: int) -> None:
     async def live() -> None:
         async with purgatory:
             started.set()
@@ -82,7 +82,7 @@ async def test_purgatory_that_is_started_in_another_loop_is_let_go(purgatory: Pu
     thread = threading.Thread(target=lambda: asyncio.run(live()))
     known = await state(port)
     poll = asyncio.create_task(get(port, f"/state?after={known['cursor']}"))
-    await asyncio.sleep(0.2)
+    await until(lambda: polls_of(inspector).num_delayed == 1)
     purgatory.close()
     thread.start()
     started.wait()  # this loop has not had a turn since
@@ -148,17 +148,18 @@ async def test_no_snapshot_is_taken_when_no_page_is_open(
     assert again["history"][0] == known["history"][0]
 
 
-async def test_history_tells_what_is_new_and_when_nothing_was(purgatory: Purgatory, port: int) -> None:
+async def test_history_tells_news_and_silence(purgatory: Purgatory, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     first = await state(port)
     assert [row[1:] for row in first["history"]] == [[0, 0, 0, 0, 0]]
     poll = asyncio.create_task(state(port, first["cursor"]))
-    await asyncio.sleep(0.3)
+    taken = calls_of("take_figures", monkeypatch)
+    await until(lambda: len(taken) > 10)
     purgatory.watch(Wait(None), ["key"])
     second = await poll
     *still, moved = second["history"]
     assert [row[1:] for row in still] == [[0, 0, 0, 0, 0]] * len(still)
     assert moved[1:] == [1, 0, 0, 0, 0]
-    assert moved[0] - still[-1][0] < 0.2 < moved[0] - still[0][0]
+    assert still[-1][0] - still[0][0] > 8 * snapshot.REFRESH
     assert second["now"] >= moved[0]
     assert (await state(port))["history"][: len(still) + 2] == [*first["history"], *still, moved]
 
