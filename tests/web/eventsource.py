@@ -106,9 +106,7 @@ class Client(Parser):
         self._messages.leave()
 
     async def ended(self) -> None:
-        await asyncio.wait([self.task], timeout=5)
-        assert self.task.done(), "the server goes on"
-        await self.task
+        await asyncio.wait_for(self.task, 5)
 
     async def got(self, count: int) -> list[Event]:
         """The events, as soon as there are *count*."""

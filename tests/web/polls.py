@@ -125,7 +125,7 @@ class Polls:
 
     async def now(self, resource: str = "n", known: str | None = '"0"', **more: Any) -> Answer:
         """The answer to a poll that must not wait."""
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             return await self.start(resource, known, **more)
 
     def publish(self, resource: str = "n") -> None:

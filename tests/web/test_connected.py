@@ -56,8 +56,7 @@ async def leaving(client: Messages, within: Callable[[], Awaitable[Any]] = forev
 
 async def end(task: asyncio.Task[Any]) -> Any:
     """The result of *task*, or its exception. It has ended, and no listener of it is left."""
-    async with asyncio.timeout(5):
-        await asyncio.wait([task])
+    await asyncio.wait([task], timeout=5)
     await settle()
     assert task.cancelling() == 0 or task.cancelled()
     assert not [one for one in asyncio.all_tasks() if "_listen" in str(one.get_coro())]
