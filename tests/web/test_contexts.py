@@ -60,11 +60,11 @@ async def test_read_that_hangs_keeps_no_session_of_an_earlier_poll(
     first = asyncio.create_task(requests.handle(poll))
     await asyncio.sleep(0)
     other = asyncio.create_task(polling.answer(resource, {}))
-    await asyncio.sleep(0.01)
+    await settle()
     first.cancel()  # then the other call begins, and hangs
     await asyncio.wait([first])
     del first
-    await asyncio.sleep(0.01)
+    await settle()
     assert ("version", resource) in database.calls
     assert requests.are_over(*sessions)
     database.gate.set()

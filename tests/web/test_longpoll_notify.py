@@ -119,7 +119,7 @@ async def test_notify_threadsafe_honours_the_linger(lingering: Polls, clock: Man
     poll = await lingering.park()
     lingering.source.values["n"] = 1
     in_thread(lambda: lingering.polling.notify_threadsafe("n"), 3)
-    await asyncio.sleep(0.01)  # the calls come by the loop's wake-up descriptor
+    await settle()  # the calls come by the loop's wake-up descriptor
     with pytest.raises(RuntimeError, match=r"from here, use notify_threadsafe\(key\)"):
         in_thread(lambda: lingering.polling.notify("n"))
     await clock.advance(4.9)
@@ -178,6 +178,6 @@ async def test_notify_threadsafe_of_one_key_is_merged(
     loop = asyncio.get_running_loop()
     one = left_by(lambda: loop.call_soon_threadsafe(print))  # the control: a callback for each call
     assert left_by(lambda: polls.polling.notify_threadsafe("n")) < one / 20
-    await asyncio.sleep(0.01)
+    await settle()
     await clock.advance(linger)
     assert (await poll).body == b"n 0 1"

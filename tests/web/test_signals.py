@@ -16,7 +16,7 @@ from aiopurgatory import Purgatory, PurgatoryClosedError
 from aiopurgatory.web import LongPolling, close_on_stop, signals
 from aiopurgatory.web.signals import STOP_SIGNALS, on_stop_signal
 
-from .polls import Counters
+from .polls import Counters, until
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_handlers_that_a_server_installs_later_are_found(
         signal.signal(signal.SIGTERM, lambda *_: order.append("server"))
     await asyncio.sleep(0.1)
     signal.raise_signal(signal.SIGTERM)
-    await asyncio.sleep(0.02)
+    await until(lambda: len(order) > 1)
     assert sorted(order) == ["closed", "server"]
     loop.remove_signal_handler(signal.SIGTERM)
 
