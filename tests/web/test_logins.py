@@ -97,7 +97,7 @@ async def collected(events: EventAnswer) -> tuple[list[str], float]:
 
 async def test_stream_ends_when_its_login_does(subject: Any) -> None:
     polls, change = subject
-    end = time.time() + 0.4
+    end = time.time() + 2.5
     reading = asyncio.create_task(collected(await polls.events("n", {}, since="0", until=end)))
     await asyncio.sleep(0.05)
     await change()
@@ -143,11 +143,11 @@ async def test_state_whose_read_outlasts_the_login_is_not_delivered(purgatory: P
 
 async def test_event_that_comes_when_the_loop_stood_still_is_not_delivered(log: EventLog) -> None:
     await log.append("n", "in time")
-    events = await LogPolling(log).events("n", {}, until=time.time() + 0.1)
+    events = await LogPolling(log).events("n", {}, until=(end := time.time() + 2.5))
     reading = asyncio.create_task(collected(events))
     await asyncio.sleep(0.02)
     await log.append("n", "too late")
-    time.sleep(0.1)  # noqa: ASYNC251 as a blocked loop
+    time.sleep(max(0.0, end - time.time()))  # noqa: ASYNC251 as a blocked loop
     assert (await reading)[0] == ["in time"]
 
 
@@ -155,7 +155,7 @@ async def test_age_ends_a_stream_before_its_login(log: EventLog) -> None:
     polls = LogPolling(log, Policy(max_age=0.05))
     began = time.time()
     _, ended = await collected(await polls.events("n", {}, until=began + 60.0))
-    assert ended < began + 1.0
+    assert ended < began + 30.0
 
 
 # awaited

