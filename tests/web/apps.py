@@ -3,7 +3,7 @@
 GET /polls/{topic}      a long poll, by the route; ?client= names the client
 POST /polls/{topic}     a new version; answers how many polls waited for that
 GET /events/{topic}     the same as a stream of events; of "large", each is 1 MB
-GET /hasty/{topic}      the same, but each event must be sent in a second
+GET /hasty/{topic}      the same, but each event must be sent in 2.5 s
 GET /deaf/{topic}       the same from a handler that does not pass its receive(); only of answering()
 GET /own/{topic}        a long poll in a handler of its own
 POST /own/{topic}       the same, after its body was read, and with ?since=
@@ -57,7 +57,7 @@ class Topics:
 topics = Topics()
 purgatory = Purgatory("polls", max_pending=20_000)
 polling = LongPolling(purgatory, topics, policy=Policy(max_wait=150.0))
-hasty = LongPolling(purgatory, topics, policy=Policy(stall=1.0, heartbeat=0.9))
+hasty = LongPolling(purgatory, topics, policy=Policy(stall=2.5, heartbeat=0.9))
 
 
 def bump(topic: str) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from private_servers import free_port
 
 import aiopurgatory
 
@@ -128,13 +129,13 @@ class Served(Peer):
     def __init__(self, server: str, app: str, quiet: bool = True) -> None:
         super().__init__()
         self.quiet = quiet
-        with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
-            self.address = listener.getsockname()
-            if not server.startswith("granian"):  # which binds by itself
-                self.process = self._start(server, app, listener.fileno(), [listener.fileno()])
-        if server.startswith("granian"):
+        self.address = ("127.0.0.1", free_port())
+        if server.startswith("granian"):  # which binds by itself
             self.process = self._start(server, app, self.address[1], [])
             wait_until(lambda: listens(self.address))
+            return
+        with socket.create_server(self.address, backlog=4096) as listener:
+            self.process = self._start(server, app, listener.fileno(), [listener.fileno()])
 
     def _start(self, server: str, app: str, number: int, descriptors: list[int]) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -146,9 +146,8 @@ def test_granian_full_of_polls_answers_nothing_else() -> None:
 def test_uvicorn_full_of_polls_refuses_the_rest() -> None:
     with Served("uvicorn-uvloop-httptools-limited", "apps:starlette") as served:
         clients = [served.poll("orders", 0) for _ in range(10)]
-        end = time.monotonic() + 10
         while (answer := served.ask("POST /polls/others", body="x")).status == 200:
-            assert time.monotonic() < end
+            pass
         assert (answer.status, "refused" in answer.headers) == (503, False)
         for client in clients:
             client.close()

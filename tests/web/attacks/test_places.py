@@ -80,11 +80,9 @@ def test_polls_in_a_brown_out_keep_no_place_and_are_answered(stops: bool) -> Non
         if not stops:
             check_free(served, clients)
             return
-        start = time.monotonic()
         served.process.send_signal(signal.SIGTERM)
         assert {client.recv(65_536).split()[1] for client in clients} == {b"503"}
-        served.process.wait(timeout=20)
-        assert time.monotonic() - start < FREE_WITHIN
+        served.process.wait(timeout=FREE_WITHIN)
 
 
 def test_flood_of_notifications_costs_the_loop_little() -> None:
