@@ -89,7 +89,7 @@ def test_haproxy_without_abortonclose_in_defaults_may_hear_no_leave(
     with HAProxy(served.address, changes) as proxy:
         hears = proxy.version() >= since
         with ends(served, expired=not hears, cancelled=hears):
-            poll = proxy.poll(topic, 1)
+            poll = proxy.poll(topic, LONG if hears else 4)
             served.wait_for(pending=1)
             poll.close()
 
@@ -97,7 +97,7 @@ def test_haproxy_without_abortonclose_in_defaults_may_hear_no_leave(
 @on_apache
 def test_apache_hears_no_leave(proxy: Proxy, served: Served, topic: str) -> None:
     with ends(served, expired=1, cancelled=0):
-        poll = proxy.poll(topic, 1)
+        poll = proxy.poll(topic, 4)
         served.wait_for(pending=1)
         poll.close()
 
@@ -119,8 +119,8 @@ def test_client_that_comes_back_ends_its_older_poll(proxy: Proxy, served: Served
 @each_kind
 def test_polls_with_wait_equal_to_the_proxys_timeout_end_in_304(kind: type[Proxy], served: Served, topic: str) -> None:
     with kind(served.address, patience(kind, 1)) as proxy:
-        polls = [proxy.poll(topic, 1) for _ in range(20)]
-        assert [read(poll).status for poll in polls] == [304] * 20
+        tries = ([proxy.poll(topic, 1) for _ in range(20)] for _ in range(3))  # more than one if the app is paused
+        assert any([read(poll).status for poll in polls] == [304] * 20 for polls in tries)
 
 
 @pytest.mark.slow
@@ -132,8 +132,8 @@ def test_poll_with_wait_beyond_the_proxys_timeout_ends(kind: type[Proxy], served
 
 @pytest.mark.slow
 def test_haproxy_timeout_of_client_does_not_end_a_poll(served: Served, topic: str) -> None:
-    with HAProxy(served.address, {"timeout client 30s": "timeout client 400ms"}) as proxy:
-        assert read(proxy.poll(topic, 1)).status == 304
+    with HAProxy(served.address, {"timeout client 30s": "timeout client 2500ms"}) as proxy:
+        assert read(proxy.poll(topic, 4)).status == 304
 
 
 @each_kind
