@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from private_servers import free_port
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -53,6 +54,8 @@ async def serving(app: Any, port: int = 0, stop: Callable[[], object] = lambda: 
             await until(lambda: server.started)
             yield listener.getsockname()[1]
         finally:
+            for each in server.servers:
+                each.close()  # a client that comes back must find nobody rather than a server that stops
             stop()
             server.should_exit = True
             await running
@@ -67,7 +70,7 @@ class Site:
         self.requests: list[tuple[float, str, str]] = []
         #: The status and the headers of answers in the place of the routes'; 0: none.
         self.refusal: tuple[int, dict[str, str]] = (0, {})
-        self.port = 0
+        self.port = free_port()
         self._pages = pages
         scripts = Mount("/js", StaticFiles(packages=[("aiopurgatory.web", "js")]))
         self._app = Starlette(routes=[*(Route(path, self._page) for path in pages), scripts, *routes])

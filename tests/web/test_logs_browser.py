@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from llm_stream import PAGE
-from private_servers import free_port
 from starlette.routing import Route
 
 from aiopurgatory import Purgatory
@@ -58,7 +57,6 @@ class Behind(Site):
         route = EventRoute(LogPolling(log, Policy(retry_after=(1, 1))))
         super().__init__(log.purgatory, pages, Route("/answers/{answer}/events", route))
         self.log = log
-        self.port = free_port()
         self.nginx = Nginx(("127.0.0.1", self.port), {"location /polls/": "location /"})
 
     @property
@@ -183,7 +181,6 @@ class States:
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
         self.counters = Forgets()
-        # A second: the server has closed its port by then. Otherwise it would refuse clients, and they would give up.
         self.polling = LongPolling(Purgatory("events"), self.counters, policy=Policy(retry_after=(1, 1)))
         route = EventRoute(self.polling, client=lambda scope: scope["path"])
         self.site = Site(self.polling.purgatory, {"/": STATES}, Route("/events/{name}", route))
