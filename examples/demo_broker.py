@@ -69,6 +69,10 @@ class Clients:
     def members(self) -> int:
         return len(self._stops) - 1
 
+    @property
+    def received(self) -> int:
+        return sum(map(len, self.consumed.values()))
+
     def produce(self, stop: threading.Event) -> None:
         producer = Producer(self._servers | {"acks": "all", "enable.idempotence": True, "linger.ms": 2})
         while not stop.is_set():
@@ -115,8 +119,8 @@ class Clients:
 def figures(broker: Broker, clients: Clients) -> Table:
     """The figures to show during the run."""
     grid = Table.grid(padding=(0, 2))
-    consumed = sum(map(len, clients.consumed.values()))
-    grid.add_row("records sent", f"{clients.sent:,}", f"acked {len(clients.acked_after):,}, consumed {consumed:,}")
+    ends = f"acked {len(clients.acked_after):,}, consumed {clients.received:,}"
+    grid.add_row("records sent", f"{clients.sent:,}", ends)
     grid.add_row("members", f"{clients.members}", "")
     for purgatory in broker.purgatories:
         found = purgatory.statistics()
@@ -145,7 +149,10 @@ async def story(broker: Broker, clients: Clients, seconds: float) -> None:
         await clients.stop()
     await asyncio.sleep(2 * part)
     await clients.stop(0)  # the producer
-    await asyncio.sleep(part)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(15.0):
+            while clients.received < clients.sent:
+                await asyncio.sleep(0.1)
 
 
 async def show(broker: Broker, clients: Clients) -> None:
