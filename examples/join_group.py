@@ -28,8 +28,8 @@ async def join(group: JoinBarrier[str], member: str, delay: float = 0.0) -> None
 
 async def main() -> None:
     async with Purgatory("rebalance") as purgatory:
-        group = JoinBarrier[str](purgatory, "billing", rebalance_timeout=0.8, initial_delay=0.2)
-        await asyncio.gather(join(group, "ann"), join(group, "bob", 0.1), join(group, "cy", 0.25))
+        group = JoinBarrier[str](purgatory, "billing", rebalance_timeout=2.0, initial_delay=0.8)
+        await asyncio.gather(join(group, "ann"), join(group, "bob", 0.4), join(group, "cy", 1.0))
         # dan is new, so all others join again
         await asyncio.gather(*(join(group, member) for member in ["dan", "ann", "bob", "cy"]))
         # cy does not join again

@@ -62,7 +62,7 @@ async def main() -> None:
 
         followers[payments, "follower 2"].cancel()
         start = time.monotonic()
-        acked = await append_to_all(purgatory, partitions, timeout=0.3)
+        acked = await append_to_all(purgatory, partitions, timeout=1.0)
         print(f"a follower has stopped, {time.monotonic() - start:.2f} s: {acked}")
 
         start = time.monotonic()
