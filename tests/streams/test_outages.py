@@ -180,6 +180,20 @@ async def test_outage_does_not_make_a_topic_unknown(world: World) -> None:
     assert await known == ["a", "done"]
 
 
+@world_of(unknown_timeout=5.0)
+async def test_listeners_of_an_unknown_topic_add_no_reads_to_an_outage(world: World) -> None:
+    listeners = []
+    for _ in range(40):  # the time of each runs out in the outage
+        listeners.append(world.listen())
+        await asyncio.sleep(0.1)
+    world.outage(20.0)
+    before = world.log.statistics().reads
+    await asyncio.sleep(10.0)
+    assert 0 < world.log.statistics().reads - before < 20
+    for listener in listeners:
+        listener.cancel()
+
+
 @world_of(unknown_timeout=3.0)
 async def test_unknown_topic_is_waited_for_by_each_for_as_long(world: World) -> None:
     waited = []
