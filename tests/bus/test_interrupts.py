@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Observer
 from aiopurgatory.bus import LocalBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
@@ -17,8 +16,8 @@ from .waits import Recorder, until
 Interrupt = Callable[[str, str], type[BaseException]]
 
 
-class Raising(Recorder, Observer):
-    """A target and an observer. Its next call raises *error*, if there is one."""
+class Raising(Recorder):
+    """Its next call raises *error*, if there is one."""
 
     def __init__(self) -> None:
         super().__init__(self.fault)
@@ -28,19 +27,6 @@ class Raising(Recorder, Observer):
         error, self.error = self.error, None
         if error is not None:
             raise error
-
-    def opened(self, what: object) -> None:
-        self.fault()
-
-
-async def test_start_interrupted_by_an_observer_can_be_repeated() -> None:
-    observer = Raising()
-    bus = MemoryBus(MemoryServer(), [], observers=[observer])
-    observer.error = Stopped
-    with pytest.raises(Stopped):
-        await bus.start()
-    async with asyncio.timeout(10.0), bus:
-        assert bus.statistics().connected
 
 
 async def test_start_interrupted_at_its_task_can_be_repeated(interrupt: Interrupt) -> None:

@@ -57,11 +57,11 @@ def test_explain_full_queue_says_what_to_do(server: Server) -> None:
     assert "end sessions that listen and are idle in a transaction" in engine_on(server.url()).explain(error)
 
 
-async def test_publish_leaves_no_setting_behind(server: Server, connection: Any) -> None:
-    async with PostgresBus(server.url(), [], name='it\'s "quoted"') as bus:
+async def test_publish_by_a_name_with_quotes_is_heard(server: Server) -> None:
+    there, name = Recorder(), 'it\'s "quoted"'
+    async with PostgresBus(server.url(), [], name=name) as bus, PostgresBus(server.url(), [there], name=name):
         bus.publish("key")
-        await bus.flush()
-    assert await connection.fetchval("SHOW synchronous_commit") == "on"
+        await until(lambda: "key" in there.keys)
 
 
 async def test_restart_gives_the_pid_of_a_session_to_another(

@@ -42,10 +42,10 @@ async def test_append_in_a_transaction_is_heard_at_its_commit(log: PostgresLog, 
         await asyncio.sleep(0.1)
         assert not coming.done()
         assert await log.last_id(topic) != last
+        reads = log.statistics().reads
     event = await coming
     assert (event.data, event.name) == ("a", "kind")
     assert (await anext(listening)).id == last
-    reads = log.statistics().reads
     assert await log.append(topic, "after") == f"{last.partition('-')[0]}-4"
     assert (await anext(listening)).data == "after"
     assert log.statistics().reads == reads, "wake-ups also carry the events of a transaction"

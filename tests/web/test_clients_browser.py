@@ -154,15 +154,16 @@ async def test_client_goes_on_after_a_refusal_from_its_last_id(
     await use.start(client, url_of(client))
     await use.texts("one")
     await until(lambda: site.purgatory.num_delayed == 1)
+    before = len(site.requests)
     site.refusal = status, {}
     site.purgatory.expire_all()
     site.purgatory.close()
-    await until(lambda: len(site.requests) == 2)
+    await until(lambda: len(site.requests) > before)
     await run.append("two")
     await site.purgatory.start()
     site.refusal = 0, {}
     await use.texts("one", "two")
-    assert {has for _, _, has in site.requests[1:3]} == {last}
+    assert {has for _, _, has in site.requests[before : before + 2]} == {last}
 
 
 @CLIENTS
