@@ -187,8 +187,9 @@ async def test_expire_all_and_max_pending_leave_blocks_alone() -> None:
         await asyncio.gather(*blocks, return_exceptions=True)
 
 
-async def test_reschedule_to_none_and_back(purgatory: Purgatory, clock: ManualClock) -> None:
-    async with purgatory.timeout(1.0) as timeout:
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+async def test_reschedule_to_none_and_back(purgatory: Purgatory, clock: ManualClock, seconds: float) -> None:
+    async with purgatory.timeout(seconds) as timeout:
         timeout.reschedule(None)
         await clock.advance(100.0)
         assert timeout.when() is None

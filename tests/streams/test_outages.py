@@ -32,7 +32,7 @@ class World:
         self.store = SimulatedStore(self.server, Random(1))
         self.log = EventLog(self.store, **options)
         self.others: list[EventLog] = []
-        self.producers: list[asyncio.Task[None]] = []
+        self.tasks = list[asyncio.Task[Any]]()
 
     def another(self) -> EventLog:
         """A log in another process."""
@@ -55,9 +55,9 @@ class World:
                 await run.append("a")
                 await asyncio.sleep(1_000)
 
-        self.producers.append(asyncio.create_task(produce()))
+        self.tasks.append(asyncio.create_task(produce()))
         await asyncio.sleep(0.5)
-        return self.producers[-1]
+        return self.tasks[-1]
 
     def outage(self, seconds: float) -> None:
         self.server.is_down = True
@@ -71,9 +71,9 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     world = World(**getattr(request, "param", {}))
     await world.log.start()
     yield world
-    for producer in world.producers:
-        producer.cancel()
-    await asyncio.gather(*world.producers, return_exceptions=True)
+    for task in world.tasks:
+        task.cancel()
+    await asyncio.gather(*world.tasks, return_exceptions=True)
     await settle(lambda: True)
     found = world.log.statistics()
     assert (found.listeners, found.topics, found.window_bytes) == (0, 0, 0)
@@ -182,16 +182,13 @@ async def test_outage_does_not_make_a_topic_unknown(world: World) -> None:
 
 @world_of(unknown_timeout=5.0)
 async def test_listeners_of_an_unknown_topic_add_no_reads_to_an_outage(world: World) -> None:
-    listeners = []
     for _ in range(40):  # the time of each runs out in the outage
-        listeners.append(world.listen())
+        world.tasks.append(world.listen())
         await asyncio.sleep(0.1)
     world.outage(20.0)
     before = world.log.statistics().reads
     await asyncio.sleep(10.0)
     assert 0 < world.log.statistics().reads - before < 20
-    for listener in listeners:
-        listener.cancel()
 
 
 @world_of(unknown_timeout=3.0)
