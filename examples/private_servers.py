@@ -109,18 +109,20 @@ class Server(ABC):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **_account())
 
     def start(self) -> None:
-        """Start it, the first time or after kill()."""
-        path = Path(self.folder, "log")
-        with path.open("ab") as log:
-            process = subprocess.Popen(
-                self.command(), stdout=log, stderr=log, cwd="/", start_new_session=True, **_account()
-            )
-        self.process = process
-        deadline = time.monotonic() + _PATIENCE
-        while not self.is_ready():
-            if time.monotonic() > deadline or process.poll() is not None:
+        """Start it, the first time or after kill(), and again if it ends, as while a process of before is left."""
+        path, deadline = Path(self.folder, "log"), time.monotonic() + _PATIENCE
+        while not self._is_running() or not self.is_ready():
+            if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.kind} did not start:\n{path.read_text()}")
+            if not self._is_running():
+                with path.open("ab") as log:
+                    self.process = subprocess.Popen(
+                        self.command(), stdout=log, stderr=log, cwd="/", start_new_session=True, **_account()
+                    )
             time.sleep(0.02)
+
+    def _is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     def signal(self, number: int) -> None:
         """Send a signal to the server and its child processes: PostgreSQL's run in sessions of their own."""
