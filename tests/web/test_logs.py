@@ -157,7 +157,7 @@ async def test_stream_says_gone_with_an_empty_id_then_what_is_kept(log: EventLog
 async def test_stream_of_a_late_topic_begins_however_short_the_stall() -> None:
     async with MemoryLog(unknown_timeout=9.0) as log:
         client = Client(EventRoute(LogPolling(log, Policy(stall=0.3))))
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(1.2)  # FIRST_READ takes a second
         assert client.status == 0
         await log.append("n", "a")
         await client.got(1)
