@@ -26,6 +26,8 @@ from typing import Any, ClassVar, Final, Self
 
 #: Seconds that a server may take to start.
 _PATIENCE: Final = 30.0
+#: Starts of a server that ends at once: PostgreSQL does while a process of its last life is left, any after a mistake.
+_STARTS: Final = 50
 
 
 def free_port() -> int:
@@ -110,11 +112,12 @@ class Server(ABC):
 
     def start(self) -> None:
         """Start it, the first time or after kill(), and again if it ends, as while a process of before is left."""
-        path, deadline = Path(self.folder, "log"), time.monotonic() + _PATIENCE
+        path, deadline, starts = Path(self.folder, "log"), time.monotonic() + _PATIENCE, 0
         while not self._is_running() or not self.is_ready():
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or starts == _STARTS:
                 raise RuntimeError(f"{self.kind} did not start:\n{path.read_text()}")
             if not self._is_running():
+                starts += 1
                 with path.open("ab") as log:
                     self.process = subprocess.Popen(
                         self.command(), stdout=log, stderr=log, cwd="/", start_new_session=True, **_account()
