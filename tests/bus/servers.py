@@ -115,9 +115,11 @@ async def proxied(
     server: Server, targets: Iterable[Target] = (), query: str = "", **options: Any
 ) -> AsyncIterator[tuple[Proxy, Bus]]:
     """A proxy before *server*, and a bus through it."""
-    async with Proxy(server.port) as proxy:  # noqa: SIM117 too long for one line
-        async with await started(bus_on(server.url(proxy.port) + query, targets, **options)) as bus:
-            yield proxy, bus
+    async with (
+        Proxy(server.port) as proxy,
+        await started(bus_on(server.url(proxy.port) + query, targets, **options)) as bus,
+    ):
+        yield proxy, bus
 
 
 def engine_on(url: str) -> Engine:
